@@ -1,0 +1,50 @@
+# Everything a newcomer needs: `make demo` and `make test`. `make help` lists the rest.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Versions known to work together, also with the Flower extra's limits.
+LOCK := requirements/lock.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-fast check format bench figures clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit("fedgt needs Python 3.11 or newer, found " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml $(LOCK) | $(BIN)/python
+	$(PIP) install --quiet --constraint $(LOCK) --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(LOCK) | $(BIN)/python
+	$(PIP) install --quiet --constraint $(LOCK) --editable '.[dev]'
+	@touch $@ $(VENV)/.core
+
+demo: $(VENV)/.core ## 15 clients train on real images, 3 flip labels: watch them being found (no downloads but packages)
+	$(BIN)/fedgt demo
+
+test: $(VENV)/.dev ## all tests; those on MNIST need FEDGT_DATA=<folder with MNIST/raw/*-ubyte>
+	$(BIN)/python -m pytest -n auto
+
+test-fast: $(VENV)/.dev ## the tests without whole experiments
+	$(BIN)/python -m pytest -n auto -m 'not slow'
+
+check: $(VENV)/.dev ## formatting, lint, types, layers
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev ## format the code
+	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/ruff check --fix src tests benchmarks
+
+bench: $(VENV)/.dev ## benchmarks, as ratios against a named baseline
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+clean: ## remove the environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,64 @@
+"""How many clients are malicious? The maximum-likelihood estimate from the number of negative groups."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedgt.design import Design, max_malicious, negative_group_distribution
+from fedgt.errors import CalibrationError, ShapeError
+from fedgt.types import Outcomes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountEstimate:
+    """The estimated number of malicious clients.
+
+    Attributes:
+        malicious: n_m-hat.
+        largest: n_m^max, the largest number that was considered.
+        possible: Whether any number up to `largest` can give the observed number of negative groups without test errors.
+    """
+
+    malicious: int
+    largest: int
+    possible: bool
+
+
+def estimate_malicious(
+    design: Design, outcomes: Outcomes, *, kappa: float = 0.2, largest: int | None = None
+) -> CountEstimate:
+    """n_m-hat = argmax over n_m <= n_m^max of P(Z = z-hat | n_m) (equation (z_cond_nm) of the paper).
+
+    Erased groups are left out of the design, for the likelihood and for n_m^max. Of equally likely numbers the smallest is
+    taken. When no number can give z-hat negative groups, the number whose expected Z is nearest to z-hat is taken (the
+    smallest of equally near ones) and `possible` is False.
+
+    Args:
+        design: At most 22 groups with an outcome.
+        outcomes: One per group.
+        kappa: The probability constraint that defines n_m^max (equation (prop_hist) of the paper).
+        largest: n_m^max, when the user gives it instead of kappa.
+
+    Raises:
+        ShapeError: If the outcomes do not fit the design.
+        CalibrationError: If every outcome is erased, or `largest` is not between 0 and the number of clients.
+    """
+    if len(outcomes.values) != design.groups:
+        raise ShapeError(f"{len(outcomes.values)} outcomes for a design with {design.groups} groups")
+    present = np.flatnonzero(outcomes.present).tolist()
+    if not present:
+        raise CalibrationError("every outcome is erased: nothing can be estimated")
+    tested = design.restricted(present)
+    if largest is None:
+        largest = max_malicious(tested, kappa)
+    elif not 0 <= largest <= design.clients:
+        raise CalibrationError(f"at most {largest} malicious clients; 0 to {design.clients} is needed")
+    table = negative_group_distribution(tested)[: largest + 1]
+    likelihood = table[:, outcomes.negatives]
+    if likelihood.max() > 0:
+        # Likelihoods that differ by rounding only count as equal, so that the smallest number wins on every machine.
+        best = int(np.flatnonzero(likelihood >= likelihood.max() * (1 - 1e-12))[0])
+        return CountEstimate(malicious=best, largest=largest, possible=True)
+    distance = np.abs(table @ np.arange(table.shape[1]) - outcomes.negatives)
+    nearest = int(np.flatnonzero(distance <= distance.min() + 1e-12)[0])
+    return CountEstimate(malicious=nearest, largest=largest, possible=False)

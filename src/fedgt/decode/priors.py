@@ -1,0 +1,74 @@
+"""What is believed about the clients before the tests."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgt.errors import SpecError
+from fedgt.types import FloatArray, frozen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class IndependentPrior:
+    """Clients are malicious independently, as in section IV.E of the paper.
+
+    Attributes:
+        prevalence: float64[clients]: P(d_j = 1), a probability from 0 to 1 for each client.
+
+    Raises:
+        SpecError: If a value is not a probability.
+    """
+
+    prevalence: FloatArray
+
+    def __post_init__(self) -> None:
+        """Freeze and check."""
+        values = np.asarray(self.prevalence, dtype=np.float64)
+        if values.ndim != 1 or not ((values >= 0) & (values <= 1)).all():
+            wrong = values[~((values >= 0) & (values <= 1))]
+            raise SpecError(
+                f"a prevalence is needed for each client, a probability from 0 to 1; got shape {values.shape}"
+                + (f" with {wrong[0]}" if wrong.size else "")
+            )
+        object.__setattr__(self, "prevalence", frozen(values, np.float64))
+
+    @classmethod
+    def uniform(cls, clients: int, prevalence: float) -> "IndependentPrior":
+        """The same prevalence for every client: delta of the paper."""
+        return cls(prevalence=np.full(clients, prevalence))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CountPrior:
+    """The number of malicious clients has a distribution; given it, every set of that size is equally likely.
+
+    Attributes:
+        weights: float64[n_max + 1]: relative weight of n_m = 0..n_max; normalised to sum to 1.
+
+    Raises:
+        SpecError: If the weights are negative, not finite, or all zero.
+    """
+
+    weights: FloatArray
+
+    def __post_init__(self) -> None:
+        """Freeze, check and normalise."""
+        values = np.asarray(self.weights, dtype=np.float64)
+        if values.ndim != 1 or not np.isfinite(values).all() or (values < 0).any() or values.sum() <= 0:
+            raise SpecError("weights for n_m = 0..n_max are needed: finite, not negative, not all zero")
+        object.__setattr__(self, "weights", frozen(values / values.sum(), np.float64))
+
+    @classmethod
+    def uniform(cls, largest: int) -> "CountPrior":
+        """Every number of malicious clients from 0 to `largest` is equally likely."""
+        return cls(weights=np.ones(largest + 1))
+
+
+Prior = IndependentPrior | CountPrior
+
+
+def log_or_minus_infinity(values: npt.ArrayLike) -> FloatArray:
+    """Natural logarithm with log 0 = -inf and no warning."""
+    array = np.asarray(values, dtype=np.float64)
+    return np.log(array, out=np.full(array.shape, -np.inf), where=array > 0)

@@ -1,0 +1,228 @@
+"""Assignment matrices from cyclic codes over GF(2): the parity-check matrix of a code is the design.
+
+Polynomials are tuples of exponents with coefficient 1, so `(7, 6, 4, 0)` is x^7 + x^6 + x^4 + 1. A cyclic code of length n
+is given by a divisor h of x^n - 1, its check polynomial; x^n - 1 = g h. See MacWilliams and Sloane, "The Theory of
+Error-Correcting Codes", chapter 7. Factoring is sympy's.
+"""
+
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from fedgt.design.matrix import Design
+from fedgt.errors import DesignError
+from fedgt.types import BitArray
+
+Exponents = tuple[int, ...]
+
+
+@lru_cache(maxsize=64)
+def factors(n: int) -> tuple[tuple[Exponents, int], ...]:
+    """The irreducible factors of x^n - 1 over GF(2) with their multiplicity (2^a where 2^a is the even part of n).
+
+    Args:
+        n: The length of the code, at least 1.
+
+    Returns:
+        Pairs (exponents in descending order, multiplicity), sorted by degree, then by exponents.
+
+    Raises:
+        DesignError: If n is below 1.
+    """
+    if n < 1:
+        raise DesignError(f"code length {n}; at least 1 is needed")
+    import sympy
+
+    x = sympy.Symbol("x")
+    _, found = sympy.Poly(x**n - 1, x, modulus=2).factor_list()
+    pairs = [(_exponents(polynomial), int(multiplicity)) for polynomial, multiplicity in found]
+    return tuple(sorted(pairs, key=lambda pair: (pair[0][0], pair[0])))
+
+
+def check_polynomials(n: int, k: int) -> tuple[Exponents, ...]:
+    """Every divisor of x^n - 1 of degree k: the check polynomials of all cyclic (n, k) codes, in a fixed order."""
+    known = factors(n)
+    degrees = [polynomial[0] for polynomial, _ in known]
+    choices = product(*(range(multiplicity + 1) for _, multiplicity in known))
+    divisors = []
+    for powers in choices:
+        if sum(degree * power for degree, power in zip(degrees, powers, strict=True)) == k:
+            divisor = _one()
+            for (polynomial, _), power in zip(known, powers, strict=True):
+                divisor = divisor * _poly(polynomial) ** power
+            divisors.append(_exponents(divisor))
+    return tuple(sorted(divisors))
+
+
+def cyclic(n: int, k: int, *, check_polynomial: Exponents | None = None) -> Design:
+    """The design whose matrix is the (n - k) x n parity-check matrix of a cyclic (n, k) code.
+
+    Row i is the first row shifted right by i, without wrap; the first row holds the coefficients of the check
+    polynomial h, highest first.
+
+    Args:
+        n: Clients, the length of the code.
+        k: The dimension of the code; the design has n - k groups.
+        check_polynomial: The exponents of h, a divisor of x^n - 1 of degree k. May be left out when the paper's choice
+            is known (30, 18), or when only one cyclic (n, k) code exists up to reversal of the clients.
+
+    Raises:
+        DesignError: If no such code exists, h does not divide x^n - 1, or several codes exist and none was named.
+    """
+    if not 0 < k < n:
+        raise DesignError(f"cyclic({n}, {k}): 0 < k < n is needed; k = n would leave no group")
+    known = check_polynomials(n, k)
+    if not known:
+        degrees = ", ".join(f"{p[0]}{'' if m == 1 else f' (x{m})'}" for p, m in factors(n))
+        raise DesignError(f"there is no cyclic ({n}, {k}) code: the factors of x^{n} - 1 have the degrees {degrees}")
+    if check_polynomial is None:
+        check_polynomial = _PREFERRED.get((n, k))
+    if check_polynomial is None:
+        classes = {min(h, _reciprocal(h)) for h in known}
+        if len(classes) > 1:
+            listed = "; ".join(str(h) for h in known[:8]) + ("; ..." if len(known) > 8 else "")
+            raise DesignError(
+                f"there are {len(known)} cyclic ({n}, {k}) codes; name one by check_polynomial, as exponents: {listed}"
+            )
+        check_polynomial = known[0]
+    h = tuple(sorted(set(check_polynomial), reverse=True))
+    if h not in known:
+        raise DesignError(
+            f"check polynomial {check_polynomial} does not divide x^{n} - 1 with degree {k}; the divisors of that "
+            f"degree are {'; '.join(map(str, known[:8]))}{'; ...' if len(known) > 8 else ''}"
+        )
+    return Design(
+        matrix=parity_check_matrix(n, h),
+        name=f"cyclic-{n}x{n - k}",
+        source=f"parity-check matrix of the cyclic ({n}, {k}) code with h = {polynomial_text(h)}",
+    )
+
+
+def bch(n: int, k: int) -> Design:
+    """The design from the primitive narrow-sense binary BCH (n, k) code, n = 2^m - 1.
+
+    Bose and Ray-Chaudhuri 1960, reference 33 of the paper. `bch(15, 7)` is the paper's 15 x 8 design, `bch(15, 11)` the
+    Hamming code's 15 x 4, `bch(31, 21)` the 31 x 10 one.
+
+    Raises:
+        DesignError: If n is not 2^m - 1 or no BCH code of that dimension exists (the message lists those that do).
+    """
+    generators = _bch_generators(n)
+    if k not in generators:
+        raise DesignError(
+            f"there is no primitive narrow-sense BCH ({n}, {k}) code; the dimensions for n = {n} are "
+            f"{', '.join(map(str, sorted(generators)))}"
+        )
+    quotient, remainder = _modulus_poly(n).div(_poly(generators[k]))
+    if not remainder.is_zero:
+        raise DesignError(f"the generator polynomial {generators[k]} does not divide x^{n} - 1")
+    h = _exponents(quotient)
+    return Design(
+        matrix=parity_check_matrix(n, h),
+        name=f"bch-{n}x{n - k}",
+        source=f"parity-check matrix of the BCH ({n}, {k}) code with g = {polynomial_text(generators[k])}",
+    )
+
+
+def parity_check_matrix(n: int, check_polynomial: Exponents) -> BitArray:
+    """uint8[n - k, n]: H of the cyclic code of length n with check polynomial h of degree k; H G^T = 0 over GF(2)."""
+    return _shifts(n, tuple(check_polynomial[0] - e for e in check_polynomial), n - check_polynomial[0])
+
+
+def generator_matrix(n: int, check_polynomial: Exponents) -> BitArray:
+    """uint8[k, n]: G of the same code, from g = (x^n - 1) / h; row i is g shifted right by i."""
+    quotient, _ = _modulus_poly(n).div(_poly(check_polynomial))
+    return _shifts(n, _exponents(quotient), check_polynomial[0])
+
+
+def polynomial_text(exponents: Exponents) -> str:
+    """`(4, 1, 0)` as `x^4 + x + 1`."""
+    return " + ".join({0: "1", 1: "x"}.get(e, f"x^{e}") for e in sorted(exponents, reverse=True))
+
+
+# Of the 19 cyclic (30, 18) codes only this one has row weight 6, GF(2) dual distance 6 and n_m^max = 8:
+# h = (x + 1)^2 (x^4 + x + 1)^2 (x^4 + x^3 + 1)^2. It is the paper's design for 30 clients.
+_PREFERRED: dict[tuple[int, int], Exponents] = {(30, 18): (18, 14, 12, 6, 4, 0)}
+
+
+@lru_cache(maxsize=16)
+def _bch_generators(n: int) -> dict[int, Exponents]:
+    """Dimension -> generator exponents of every narrow-sense BCH code of length n = 2^m - 1, smallest distance first."""
+    m = (n + 1).bit_length() - 1
+    if n < 3 or n + 1 != 1 << m:
+        raise DesignError(f"BCH code length {n}; a length 2^m - 1 is needed (3, 7, 15, 31, 63, ...)")
+    primitive = _primitive_polynomial(m)
+    # The powers of the primitive element alpha as integers (bit i = coefficient of x^i).
+    modulus = sum(1 << e for e in primitive)
+    powers = [1]
+    for _ in range(n - 1):
+        value = powers[-1] << 1
+        powers.append(value ^ modulus if value >> m & 1 else value)
+    logarithm = {value: exponent for exponent, value in enumerate(powers)}
+    generators: dict[int, Exponents] = {}
+    generator, roots = _one(), set[int]()
+    for root in range(1, n, 2):
+        if root in roots:
+            continue
+        coset = {(root << i) % n for i in range(m)}
+        roots |= coset
+        generator = generator * _poly(_minimal_polynomial(coset, powers, logarithm, n))
+        k = n - int(generator.degree())
+        if k > 0:
+            generators[k] = _exponents(generator)
+    return generators
+
+
+def _minimal_polynomial(coset: set[int], powers: list[int], logarithm: dict[int, int], n: int) -> Exponents:
+    """The product of (x - alpha^i) over a cyclotomic coset, by multiplication in GF(2^m); its coefficients are bits."""
+    coefficients = [1]  # ascending powers of x, entries in GF(2^m)
+    for root in sorted(coset):
+        shifted = [0, *coefficients]
+        for i, coefficient in enumerate(coefficients):
+            if coefficient:
+                shifted[i] ^= powers[(logarithm[coefficient] + root) % n]
+        coefficients = shifted
+    return tuple(i for i in reversed(range(len(coefficients))) if coefficients[i])
+
+
+def _primitive_polynomial(m: int) -> Exponents:
+    """The first primitive polynomial of degree m, by the number it spells in binary: x^4 + x + 1 for m = 4."""
+    n = (1 << m) - 1
+    candidates = [p for p, _ in factors(n) if p[0] == m]
+    for candidate in sorted(candidates, key=lambda p: sum(1 << e for e in p)):
+        # A degree-m factor of x^n - 1 is primitive when x has order n, that is, when it divides no x^d - 1, d | n, d < n.
+        divisors = [d for d in range(1, n) if n % d == 0]
+        if not any(_modulus_poly(d).rem(_poly(candidate)).is_zero for d in divisors if d >= m):
+            return candidate
+    raise DesignError(f"no primitive polynomial of degree {m} found")  # pragma: no cover - one exists for every m
+
+
+def _shifts(n: int, positions: Exponents, rows: int) -> BitArray:
+    matrix = np.zeros((rows, n), dtype=np.uint8)
+    for row in range(rows):
+        matrix[row, np.asarray(positions) + row] = 1
+    return matrix
+
+
+def _reciprocal(h: Exponents) -> Exponents:
+    return tuple(sorted((h[0] - e for e in h), reverse=True))
+
+
+def _poly(exponents: Exponents) -> Any:
+    import sympy
+
+    return sympy.Poly.from_dict({(e,): 1 for e in exponents}, sympy.Symbol("x"), modulus=2)
+
+
+def _one() -> Any:
+    return _poly((0,))
+
+
+def _modulus_poly(n: int) -> Any:
+    return _poly((n, 0))
+
+
+def _exponents(polynomial: Any) -> Exponents:
+    return tuple(sorted((int(m[0]) for m, c in polynomial.terms() if int(c) % 2), reverse=True))

@@ -1,0 +1,167 @@
+"""The assignment matrix A: who shares a group (Definition 1 of the paper)."""
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgt.errors import DesignError
+from fedgt.types import BitArray, IntArray, frozen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Design:
+    """An immutable assignment matrix with its name and source.
+
+    Attributes:
+        matrix: uint8[groups, clients]; element [i, j] is 1 when client (column) j takes part in group i.
+        name: A short name, such as `bch-15x8`.
+        source: Where the matrix comes from, for the reader of a report.
+
+    Raises:
+        DesignError: If the matrix is not two-dimensional, empty, not 0/1, or has a group without members.
+    """
+
+    matrix: BitArray
+    name: str
+    source: str
+
+    def __post_init__(self) -> None:
+        """Freeze and check."""
+        given = np.asarray(self.matrix)
+        if given.ndim != 2 or 0 in given.shape:
+            raise DesignError(f"design {self.name!r}: a groups x clients matrix is needed, got shape {given.shape}")
+        if given.dtype.kind not in "biuf" or not np.isin(given, (0, 1)).all():
+            row, column = np.argwhere(~np.isin(given, (0, 1)))[0] if given.dtype.kind in "biuf" else (0, 0)
+            raise DesignError(
+                f"design {self.name!r}: entries must be 0 or 1, got {given[row, column]!r} in row {row}, column {column}"
+            )
+        empty = np.flatnonzero(given.sum(axis=1) == 0)
+        if empty.size:
+            raise DesignError(
+                f"design {self.name!r}: group {empty[0]} has no members; remove its row or give it members"
+            )
+        object.__setattr__(self, "matrix", frozen(given, np.uint8))
+
+    @property
+    def groups(self) -> int:
+        """The number of groups, m."""
+        return int(self.matrix.shape[0])
+
+    @property
+    def clients(self) -> int:
+        """The number of clients, n."""
+        return int(self.matrix.shape[1])
+
+    @property
+    def group_sizes(self) -> IntArray:
+        """int64[groups]: the number of members of each group."""
+        sizes: IntArray = self.matrix.sum(axis=1, dtype=np.int64)
+        return sizes
+
+    @property
+    def untested(self) -> tuple[int, ...]:
+        """Clients that sit in no group: nothing can be said about them."""
+        return tuple(np.flatnonzero(self.matrix.sum(axis=0) == 0).tolist())
+
+    def members(self, group: int) -> tuple[int, ...]:
+        """The clients of one group, in ascending order."""
+        return tuple(np.flatnonzero(self.matrix[group]).tolist())
+
+    def groups_of(self, client: int) -> tuple[int, ...]:
+        """The groups of one client, in ascending order."""
+        return tuple(np.flatnonzero(self.matrix[:, client]).tolist())
+
+    def columns_as_masks(self) -> IntArray:
+        """int64[clients]: column j as an integer, bit i set when client j is in group i (the trellis state label)."""
+        weights = np.left_shift(np.int64(1), np.arange(self.groups, dtype=np.int64))
+        masks: IntArray = weights @ self.matrix.astype(np.int64)
+        return masks
+
+    def restricted(self, groups: Sequence[int]) -> "Design":
+        """The same clients with only the given groups, in the given order.
+
+        Raises:
+            DesignError: If no group is left.
+        """
+        if len(groups) == 0:
+            raise DesignError(f"design {self.name!r}: no group is left")
+        return Design(matrix=self.matrix[list(groups)], name=self.name, source=self.source)
+
+
+def from_matrix(matrix: npt.ArrayLike, *, name: str = "custom", source: str = "given by the user") -> Design:
+    """A design from any 0/1 array of shape groups x clients."""
+    try:
+        array = np.asarray(matrix)
+    except ValueError as error:
+        raise DesignError(f"design {name!r}: all rows must have the same length ({error})") from error
+    return Design(matrix=array, name=name, source=source)
+
+
+def read_design(path: Path) -> Design:
+    """A design from a file: CSV (one row of 0/1 per group) or JSON (a list of lists, or an object with `matrix`).
+
+    Raises:
+        DesignError: If the file cannot be read as a 0/1 matrix; the message names the line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DesignError(f"design file {path}: {error}") from error
+    source = f"file {path.name}"
+    if path.suffix.lower() == ".json":
+        try:
+            content = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise DesignError(f"design file {path}: not valid JSON ({error})") from error
+        name = path.stem
+        if isinstance(content, dict):
+            name, content = str(content.get("name", name)), content.get("matrix")
+        if not isinstance(content, list) or not all(isinstance(row, list) for row in content):
+            raise DesignError(f"design file {path}: a list of rows is needed, or an object with the key 'matrix'")
+        return from_matrix(content, name=name, source=source)
+    rows: list[list[int]] = []
+    for number, record in enumerate(csv.reader(text.splitlines()), start=1):
+        cells = [cell.strip() for cell in record]
+        if not any(cells):
+            continue
+        if not set(cells) <= {"0", "1"}:
+            wrong = next(cell for cell in cells if cell not in {"0", "1"})
+            raise DesignError(f"design file {path}, line {number}: entries must be 0 or 1, got {wrong!r}")
+        if rows and len(cells) != len(rows[0]):
+            raise DesignError(
+                f"design file {path}, line {number}: {len(cells)} entries, but the first row has {len(rows[0])}"
+            )
+        rows.append([int(cell) for cell in cells])
+    if not rows:
+        raise DesignError(f"design file {path}: no rows found; write one line of 0,1 per group")
+    return from_matrix(rows, name=path.stem, source=source)
+
+
+def identity(clients: int) -> Design:
+    """Vanilla federated learning: one group per client (section III.A). Its privacy is 1: every model is seen."""
+    _check_clients(clients)
+    return Design(
+        matrix=np.eye(clients, dtype=np.uint8),
+        name=f"identity-{clients}",
+        source="vanilla federated learning: every client alone",
+    )
+
+
+def single_group(clients: int) -> Design:
+    """Full secure aggregation: one group of all clients (section III.A). Private, but nobody can be identified."""
+    _check_clients(clients)
+    return Design(
+        matrix=np.ones((1, clients), dtype=np.uint8),
+        name=f"single-group-{clients}",
+        source="full secure aggregation: one group of all clients",
+    )
+
+
+def _check_clients(clients: int) -> None:
+    if clients < 1:
+        raise DesignError(f"{clients} clients; at least 1 is needed")

@@ -1,0 +1,45 @@
+"""Every exception of fedgt.
+
+A message says what was given, what was needed and what to do. Bad values are also `ValueError`, failures of a running
+protocol are also `RuntimeError`, so that callers who know nothing of fedgt still catch the right kind.
+"""
+
+
+class FedGTError(Exception):
+    """The root: catch this to catch everything that fedgt raises on purpose."""
+
+
+class DesignError(FedGTError, ValueError):
+    """An assignment matrix, code or grouping that cannot be used."""
+
+
+class ShapeError(FedGTError, ValueError):
+    """An array whose shape, dtype or values do not fit (the message names the tensor or argument)."""
+
+
+class SpecError(FedGTError, ValueError):
+    """A configuration, file or option that is wrong."""
+
+
+class CalibrationError(FedGTError, ValueError):
+    """A threshold or estimate that cannot be computed from what was given."""
+
+
+class ContradictoryOutcomesError(FedGTError, ValueError):
+    """Outcomes that have probability zero under the stated error rates and prior."""
+
+
+class ProtocolError(FedGTError, RuntimeError):
+    """A secure aggregation message or state that the protocol forbids."""
+
+
+class TooFewSharesError(ProtocolError):
+    """Fewer shares than the threshold: the sum of this group cannot be opened."""
+
+
+class ModulusOverflowError(ProtocolError):
+    """The largest possible sum does not fit into the ring (the message shows the arithmetic)."""
+
+
+class PrivacyError(FedGTError, RuntimeError):
+    """Opening an aggregate would break the promised minimum support r."""

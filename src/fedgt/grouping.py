@@ -1,0 +1,68 @@
+"""Which client sits in which column of the design."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedgt.design import Design
+from fedgt.errors import DesignError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Grouping:
+    """A design with a client in every column.
+
+    Attributes:
+        design: m groups of n clients.
+        clients: Client ids; element j is the client in column j.
+
+    Raises:
+        DesignError: If the number of clients differs from the design's, or an id repeats.
+    """
+
+    design: Design
+    clients: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Check."""
+        _check_ids(self.clients)
+        if len(self.clients) != self.design.clients:
+            raise DesignError(
+                f"design {self.design.name!r} is for {self.design.clients} clients, {len(self.clients)} are registered; "
+                "take a design of that size"
+            )
+
+    def members(self, group: int, present: Collection[str] | None = None) -> tuple[str, ...]:
+        """Ids of the members of a group, sorted; with `present`, only those who are there: an absent client enters no group.
+
+        Args:
+            group: 0-based row of the design.
+            present: The clients that take part in this round; None means all.
+        """
+        ids = (self.clients[j] for j in self.design.members(group))
+        return tuple(sorted(client for client in ids if present is None or client in present))
+
+    def groups_of(self, client: str) -> tuple[int, ...]:
+        """The groups that a client sits in, ascending."""
+        return self.design.groups_of(self.clients.index(client))
+
+
+def assign(design: Design, clients: Sequence[str], *, rng: np.random.Generator) -> Grouping:
+    """Seat the clients at random; the seats depend on the ids and the generator, not on the order of registration.
+
+    Raises:
+        DesignError: If the number of clients differs from the design's, or an id repeats.
+    """
+    _check_ids(clients)
+    order = rng.permutation(len(clients))
+    ids = sorted(clients)
+    return Grouping(design=design, clients=tuple(ids[i] for i in order))
+
+
+def _check_ids(clients: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for client in clients:
+        if client in seen:
+            raise DesignError(f"client {client!r} is registered twice; every participant needs an id of its own")
+        seen.add(client)

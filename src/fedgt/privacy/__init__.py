@@ -1,0 +1,6 @@
+"""What the revealed sums give away: the real minimum support, and the ledger that is asked before a sum is opened."""
+
+from fedgt.privacy.ledger import Ledger, PrivacyAccount, Row
+from fedgt.privacy.support import Support, minimum_support
+
+__all__ = ["Ledger", "PrivacyAccount", "Row", "Support", "minimum_support"]

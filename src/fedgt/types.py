@@ -1,0 +1,116 @@
+"""The symbol table: the few values that travel between stages, with their shapes and units.
+
+Client numbers and group numbers are 0-based columns and rows of the assignment matrix. Log-odds are in nats and are
+log P(benign | t) - log P(malicious | t), as `L^APP` in the paper: small means suspicious.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgt.errors import ShapeError, SpecError
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+IntArray: TypeAlias = npt.NDArray[np.int64]
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+BitArray: TypeAlias = npt.NDArray[np.uint8]
+
+Parameters: TypeAlias = Mapping[str, npt.NDArray[np.floating]]
+"""A model as the wire sees it: tensor name -> array, in a fixed order."""
+
+NEGATIVE, POSITIVE, ERASED = 0, 1, -1
+
+
+ScalarT = TypeVar("ScalarT", bound=np.generic)
+
+
+def frozen(array: npt.ArrayLike, dtype: type[ScalarT]) -> npt.NDArray[ScalarT]:
+    """A read-only copy, so that a frozen dataclass is frozen all the way down."""
+    copy: npt.NDArray[ScalarT] = np.array(array, dtype=dtype)
+    copy.setflags(write=False)
+    return copy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Outcomes:
+    """What the group tests said: the vector t of the paper, with erasures.
+
+    Attributes:
+        values: int8[groups]; element i is 0 (negative: no malicious client found), 1 (positive) or -1 (erased: the sum
+            of group i was not opened or could not be tested).
+
+    Raises:
+        ShapeError: If the values are not one-dimensional or hold anything but 0, 1 and -1.
+    """
+
+    values: npt.NDArray[np.int8]
+
+    def __post_init__(self) -> None:
+        """Freeze and check."""
+        values = np.asarray(self.values)
+        if values.ndim != 1 or not np.isin(values, (NEGATIVE, POSITIVE, ERASED)).all():
+            raise ShapeError(
+                f"outcomes must be a vector of 0 (negative), 1 (positive) and -1 (erased), "
+                f"got shape {values.shape} with values {sorted(set(values.ravel().tolist()))[:8]}"
+            )
+        object.__setattr__(self, "values", frozen(values, np.int8))
+
+    @classmethod
+    def parse(cls, text: str) -> "Outcomes":
+        """Read a string such as `1101?000`: one character a group, `?` for an erased outcome.
+
+        Raises:
+            SpecError: If a character is none of `0`, `1`, `?`.
+        """
+        codes = {"0": NEGATIVE, "1": POSITIVE, "?": ERASED}
+        wrong = sorted(set(text) - set(codes))
+        if wrong or not text:
+            raise SpecError(
+                f"outcomes {text!r}: one character per group is needed, 0 (negative), 1 (positive) or ? (erased)"
+                + (f"; found {', '.join(map(repr, wrong))}" if wrong else "")
+            )
+        return cls(values=np.array([codes[character] for character in text], dtype=np.int8))
+
+    def __str__(self) -> str:
+        """The same string that `parse` reads."""
+        return "".join("?" if value == ERASED else str(value) for value in self.values.tolist())
+
+    @property
+    def present(self) -> BoolArray:
+        """bool[groups]: which groups have an outcome."""
+        return np.not_equal(self.values, ERASED)
+
+    @property
+    def negatives(self) -> int:
+        """The number of negative groups, z-hat of the paper."""
+        return int((self.values == NEGATIVE).sum())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorRates:
+    """How noisy a group test is: Q(t_i | s_i) of section IV.F of the paper, with the two directions kept apart.
+
+    Attributes:
+        false_alarm: P(t = 1 | s = 0), a probability.
+        misdetection: P(t = 0 | s = 1), a probability.
+
+    Raises:
+        SpecError: If a rate is not a probability.
+    """
+
+    false_alarm: float
+    misdetection: float
+
+    def __post_init__(self) -> None:
+        """Check the range."""
+        for name, rate in (("false alarm", self.false_alarm), ("misdetection", self.misdetection)):
+            if not 0.0 <= rate <= 1.0:
+                raise SpecError(f"the {name} rate is {rate}; a probability from 0 to 1 is needed")
+
+    @classmethod
+    def symmetric(cls, crossover: float) -> "ErrorRates":
+        """The binary symmetric channel with crossover probability p, as in the paper."""
+        return cls(false_alarm=crossover, misdetection=crossover)
