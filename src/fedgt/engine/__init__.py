@@ -1,0 +1,16 @@
+"""The engine: carries the messages of secure sums to clients and back, and runs the clients' end."""
+
+from fedgt.engine.aggregate import SecureSums, secure_sums
+from fedgt.engine.client import Client, ClientEndpoint, TrainedModel
+from fedgt.engine.transport import Failure, LocalTransport, Transport
+
+__all__ = [
+    "Client",
+    "ClientEndpoint",
+    "Failure",
+    "LocalTransport",
+    "SecureSums",
+    "TrainedModel",
+    "Transport",
+    "secure_sums",
+]

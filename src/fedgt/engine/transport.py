@@ -1,0 +1,129 @@
+"""How messages reach clients: one call, one message per client and stage, one answer or failure for each.
+
+The protocol code never knows what carries its bytes; `LocalTransport` runs the clients in this process.
+"""
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol, TypeAlias
+
+from fedgt.errors import FedGTError, SpecError
+
+Handler: TypeAlias = Callable[[str, bytes], bytes]
+"""(stage, message) -> reply."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a client gave no reply.
+
+    Attributes:
+        client: Its id.
+        reason: For people and reports.
+    """
+
+    client: str
+    reason: str
+
+
+class Transport(Protocol):
+    """Carries the messages of one stage to all clients and their replies back."""
+
+    def exchange(self, stage: str, messages: Mapping[str, bytes], timeout: float) -> dict[str, bytes | Failure]:
+        """Send one message to each client and wait for the replies.
+
+        Args:
+            stage: The name of the stage.
+            messages: Client id -> message.
+            timeout: Seconds after which a client that has not replied becomes a `Failure`.
+
+        Returns:
+            For every client of `messages`, in that order, its reply or why there is none. Never raises for a client.
+        """
+        ...
+
+
+class LocalTransport:
+    """All clients in this process: for simulation and tests. NOT FOR DEPLOYMENT.
+
+    Nothing is encrypted in transit or authenticated, and all secrets share one address space. A client that hangs
+    becomes a failure after its timeout, which runs from the moment the message is handed to it; its thread is abandoned
+    (it is a daemon), and the client counts as failed for as long as it goes on hanging. Replies depend neither on the
+    number of workers nor on the order in which clients are registered.
+
+    Args:
+        handlers: Client id -> function of (stage, message).
+        workers: How many clients work at the same time.
+
+    Raises:
+        SpecError: If there is no worker.
+    """
+
+    def __init__(self, handlers: Mapping[str, Handler], workers: int = 1) -> None:
+        """Remember the handlers; threads are started per message."""
+        if workers < 1:
+            raise SpecError(f"workers is {workers}; at least 1 is needed")
+        self._handlers = MappingProxyType(dict(handlers))
+        self._workers = workers
+        self._hung: dict[str, threading.Thread] = {}
+
+    def exchange(self, stage: str, messages: Mapping[str, bytes], timeout: float) -> dict[str, bytes | Failure]:
+        """See `Transport`."""
+        finished: queue.SimpleQueue[tuple[str, bytes | Failure]] = queue.SimpleQueue()
+        replies: dict[str, bytes | Failure] = {}
+        waiting: deque[str] = deque()
+        for client in sorted(messages):
+            if client not in self._handlers:
+                replies[client] = Failure(client=client, reason="no such client is connected")
+            elif client in self._hung and self._hung[client].is_alive():
+                replies[client] = Failure(client=client, reason="still busy with an earlier message")
+            else:
+                waiting.append(client)
+        threads: dict[str, threading.Thread] = {}
+        deadlines: dict[str, float] = {}
+        while waiting or deadlines:
+            while waiting and len(deadlines) < self._workers:
+                client = waiting.popleft()
+                call = (client, self._handlers[client], stage, messages[client], finished)
+                threads[client] = threading.Thread(target=_answer, args=call, name=f"fedgt-{client}", daemon=True)
+                deadlines[client] = time.monotonic() + timeout
+                threads[client].start()
+            try:
+                client, reply = finished.get(timeout=max(0.0, min(deadlines.values()) - time.monotonic()))
+            except queue.Empty:
+                for client in [late for late, deadline in deadlines.items() if deadline <= time.monotonic()]:
+                    del deadlines[client]
+                    self._hung[client] = threads[client]
+                    replies[client] = Failure(client=client, reason=f"timeout: no reply within {timeout:g} s")
+            else:
+                # A reply after the deadline is not counted: the client is a failure of this stage already.
+                if deadlines.pop(client, None) is not None:
+                    replies[client] = reply
+        return {client: replies[client] for client in messages}
+
+
+def _answer(
+    client: str,
+    handler: Handler,
+    stage: str,
+    message: bytes,
+    finished: "queue.SimpleQueue[tuple[str, bytes | Failure]]",
+) -> None:
+    """Call one client; whatever it raises becomes its failure."""
+    reply: bytes | Failure
+    try:
+        answered: object = handler(stage, message)
+        if isinstance(answered, bytes):
+            reply = answered
+        else:
+            reply = Failure(client=client, reason=f"replied with {type(answered).__name__}, bytes are needed")
+    except FedGTError as error:
+        reply = Failure(client=client, reason=str(error))
+    except BaseException as error:
+        reply = Failure(client=client, reason=f"{type(error).__name__}: {error}")
+    finished.put((client, reply))

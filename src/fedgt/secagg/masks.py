@@ -1,0 +1,140 @@
+"""Keys, mask streams and encrypted shares, over `cryptography`; nothing here is home-made.
+
+X25519 pairs are ephemeral: one client has two fresh pairs per (run, round, purpose, group). HKDF-SHA256 turns an agreed
+secret into a 256-bit key whose info names the plan, run, round, purpose, group, pair and use, so no key serves twice;
+that is what makes the constant nonces below safe.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from fedgt.errors import ProtocolError
+from fedgt.secagg.fixed_point import RingArray
+from fedgt.secagg.plan import RoundPlan
+
+KEY_BYTES = 32
+TAG_BYTES = 16
+
+_ZERO_BLOCK = bytes(2**20)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupContext:
+    """Which instance of the protocol a key belongs to: one group of one plan."""
+
+    plan: str
+    run: str
+    round: int
+    purpose: str
+    group: int
+
+    @classmethod
+    def of(cls, plan: RoundPlan, group: int) -> "GroupContext":
+        """The context of a group of a plan."""
+        return cls(plan=plan.digest, run=plan.run, round=plan.round, purpose=plan.purpose, group=group)
+
+    def info(self, use: str, *clients: str) -> bytes:
+        """plan|run|round|purpose|group|use|clients as a JSON list, so that no two of them read the same."""
+        return json.dumps([self.plan, self.run, self.round, self.purpose, self.group, use, *clients]).encode()
+
+
+def _derive(secret: bytes, info: bytes) -> bytes:
+    return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(secret)
+
+
+def _agree(own: X25519PrivateKey, peer: bytes | memoryview) -> bytes:
+    try:
+        return own.exchange(X25519PublicKey.from_public_bytes(bytes(peer)))
+    except ValueError as error:
+        raise ProtocolError("a public key is not a usable X25519 point") from error
+
+
+def pair_seed(
+    context: GroupContext, own: X25519PrivateKey, peer: bytes | memoryview, clients: tuple[str, str]
+) -> bytes:
+    """The 256-bit seed of the mask that two clients share in one group.
+
+    Args:
+        context: The group.
+        own: The mask key of one of the two.
+        peer: The 32-byte public mask key of the other.
+        clients: Both ids, in the order of the group, so that both sides derive the same seed.
+
+    Raises:
+        ProtocolError: If the public key is not usable.
+    """
+    return _derive(_agree(own, peer), context.info("pair-mask", *clients))
+
+
+def self_seed(context: GroupContext, secret: bytes | bytearray, client: str) -> bytes:
+    """The 256-bit seed of a client's own mask, from its 32 secret bytes."""
+    return _derive(bytes(secret), context.info("self-mask", client))
+
+
+def seed_commitment(context: GroupContext, secret: bytes | bytearray, client: str) -> bytes:
+    """SHA-256 that lets the server check a reconstructed self-mask secret (256 random bits: it reveals nothing)."""
+    return hashlib.sha256(context.info("commitment", client) + bytes(secret)).digest()
+
+
+def add_mask(vector: RingArray, seed: bytes, *, subtract: bool = False) -> None:
+    """Add the mask stream of a seed to a ring vector, in place, modulo the ring.
+
+    The stream is AES-256 in counter mode, read as little-endian ring integers, a mebibyte at a time.
+
+    Args:
+        vector: uint32[length] or uint64[length], little-endian, contiguous.
+        seed: 32 bytes, used for this one stream only.
+        subtract: Take it away instead.
+    """
+    stream = Cipher(algorithms.AES256(seed), modes.CTR(bytes(16))).encryptor()
+    apply = np.subtract if subtract else np.add
+    step = len(_ZERO_BLOCK) // vector.itemsize
+    for start in range(0, len(vector), step):
+        block = vector[start : start + step]
+        mask = np.frombuffer(stream.update(memoryview(_ZERO_BLOCK)[: block.nbytes]), dtype=vector.dtype)
+        apply(block, mask, out=block)
+
+
+def encrypt_share(
+    context: GroupContext, own: X25519PrivateKey, peer: bytes | memoryview, *, sender: str, receiver: str, share: bytes
+) -> bytes:
+    """A share for one peer, readable and forgeable by nobody else (ChaCha20-Poly1305).
+
+    Each direction of a pair has its own key, used for this one message.
+
+    Raises:
+        ProtocolError: If the public key is not usable.
+    """
+    info = context.info("share", sender, receiver)
+    return ChaCha20Poly1305(_derive(_agree(own, peer), info)).encrypt(bytes(12), share, info)
+
+
+def decrypt_share(
+    context: GroupContext,
+    own: X25519PrivateKey,
+    peer: bytes | memoryview,
+    *,
+    sender: str,
+    receiver: str,
+    ciphertext: bytes | memoryview,
+) -> bytearray:
+    """The share that `encrypt_share` sent.
+
+    Raises:
+        ProtocolError: If it was changed, or made for another plan, run, round, group, sender or receiver.
+    """
+    info = context.info("share", sender, receiver)
+    try:
+        cipher = ChaCha20Poly1305(_derive(_agree(own, peer), info))
+        return bytearray(cipher.decrypt(bytes(12), bytes(ciphertext), info))
+    except InvalidTag as error:
+        raise ProtocolError(f"the share from {sender} cannot be read: changed, or made for something else") from error

@@ -1,0 +1,247 @@
+"""What one batch of secure sums is about, agreed before any key is made: the public `RoundPlan`.
+
+Server and clients hold the same canonical JSON bytes; their SHA-256 digest is bound into every key, so that clients
+with different plans cannot read each other's shares.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias, cast
+
+import numpy as np
+
+from fedgt.errors import ModulusOverflowError, ProtocolError, SpecError
+from fedgt.secagg.fixed_point import FixedPoint
+
+Task: TypeAlias = Literal["mean", "weiszfeld"]
+
+_LONGEST_NAME = 200
+_MOST_ENTRIES = 2**31 - 1
+
+
+def default_threshold(size: int) -> int:
+    """floor(size / 2) + 1: the smallest number of shares above half of a group of this size."""
+    return size // 2 + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    """Name and shape of one tensor of the update.
+
+    Raises:
+        SpecError: If the name is empty or too long, or a dimension is negative.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        """Check both."""
+        _require_name("tensor name", self.name)
+        object.__setattr__(self, "shape", tuple(self.shape))
+        if len(self.shape) > 16 or not all(type(length) is int and length >= 0 for length in self.shape):
+            raise SpecError(f"tensor {self.name!r}: shape {self.shape} needs at most 16 dimensions, none below 0")
+
+    @property
+    def size(self) -> int:
+        """The number of entries."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundPlan:
+    """All groups whose sums are taken together, and how.
+
+    Attributes:
+        run: The name of the run.
+        round: The number of the round, from 0.
+        purpose: What the sums are for, such as "test", "training" or "weiszfeld-0"; unique within a round.
+        groups: The client ids of each group; the same client may sit in several groups. A group may be empty (its sum
+            is an erasure), so that group numbers stay the rows of the design.
+        thresholds: Per group, how many clients must help to open the sum; above half of the group.
+        weights: Client id -> public integer weight, at least 1 (1 each, or sample counts). Ids outside all groups are
+            left out.
+        encoding: The fixed point; checked against the largest sum of weights.
+        tensors: Names and shapes of the update, in the order in which it is flattened.
+        task: "mean": the sum of weight * update. "weiszfeld": the sum of beta * [update; 1] of the smoothed Weiszfeld
+            step (Pillutla et al. 2022), with alpha = weight / (sum of weights of the group).
+        smoothing: nu of the Weiszfeld step; only for that task.
+        update_clip: The clip of the update before it is multiplied by beta; only for the Weiszfeld task (for the mean
+            it is `encoding.clip`).
+
+    Raises:
+        SpecError: If anything above does not hold.
+        ModulusOverflowError: If a worst-case sum does not fit into the ring.
+    """
+
+    run: str
+    round: int
+    purpose: str
+    groups: tuple[tuple[str, ...], ...]
+    thresholds: tuple[int, ...]
+    weights: Mapping[str, int]
+    encoding: FixedPoint
+    tensors: tuple[TensorSpec, ...]
+    task: Task = "mean"
+    smoothing: float = 0.0
+    update_clip: float = 0.0
+    _canonical: bytes = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Freeze and check everything, then fix the canonical bytes."""
+        object.__setattr__(self, "groups", tuple(tuple(group) for group in self.groups))
+        object.__setattr__(self, "thresholds", tuple(self.thresholds))
+        object.__setattr__(self, "tensors", tuple(self.tensors))
+        _require_name("run", self.run)
+        _require_name("purpose", self.purpose)
+        if type(self.round) is not int or self.round < 0:
+            raise SpecError(f"round is {self.round!r}; an integer from 0 is needed")
+        self._check_groups()
+        self._check_weights()
+        self._check_tensors()
+        self._check_task()
+        self._check_ring()
+        object.__setattr__(self, "_canonical", _canonical_json(self))
+
+    def _check_groups(self) -> None:
+        if len(self.thresholds) != len(self.groups):
+            raise SpecError(f"{len(self.groups)} groups need as many thresholds, got {len(self.thresholds)}")
+        for index, (group, threshold) in enumerate(zip(self.groups, self.thresholds, strict=True)):
+            for client in group:
+                _require_name(f"client id of group {index}", client)
+            if len(set(group)) != len(group):
+                twice = sorted({client for client in group if group.count(client) > 1})
+                raise SpecError(f"group {index} names {', '.join(twice)} more than once; ids must be unique")
+            if type(threshold) is not int or not len(group) < 2 * threshold <= 2 * max(len(group), 1):
+                raise SpecError(
+                    f"group {index}: threshold {threshold} of {len(group)} clients; more than half and at most all are "
+                    f"needed ({default_threshold(len(group))} to {max(len(group), 1)})"
+                )
+
+    def _check_weights(self) -> None:
+        for client in self.clients:
+            weight = self.weights.get(client)
+            if not isinstance(weight, int | np.integer) or weight < 1:
+                raise SpecError(f"client {client!r} has weight {weight!r}; an integer of at least 1 is needed")
+        chosen = {client: int(self.weights[client]) for client in self.clients}
+        object.__setattr__(self, "weights", MappingProxyType(chosen))
+
+    def _check_tensors(self) -> None:
+        names = [tensor.name for tensor in self.tensors]
+        if len(set(names)) != len(names):
+            raise SpecError(f"tensor names must be unique, got {names}")
+        if not 1 <= self.entries <= _MOST_ENTRIES:
+            raise SpecError(f"the tensors have {self.entries} entries; 1 to {_MOST_ENTRIES} are needed")
+
+    def _check_task(self) -> None:
+        if self.task == "mean":
+            if self.smoothing or self.update_clip:
+                raise SpecError('smoothing and update_clip belong to task "weiszfeld", not to "mean"; leave them out')
+            return
+        if self.task != "weiszfeld":
+            raise SpecError(f'task is {self.task!r}; "mean" or "weiszfeld" is needed')
+        for name, value in (("smoothing", self.smoothing), ("update_clip", self.update_clip)):
+            if not (math.isfinite(value) and value > 0):
+                raise SpecError(f'task "weiszfeld": {name} is {value}; a finite number above 0 is needed')
+        reach = max(1.0, self.update_clip) / self.smoothing
+        if self.encoding.clip < reach:
+            raise SpecError(
+                f"the encoding covers {self.encoding.clip:g}, but a Weiszfeld weight can make an entry "
+                f"max(1, {self.update_clip:g}) / {self.smoothing:g} = {reach:g}: take weiszfeld_encoding(...)"
+            )
+
+    def _check_ring(self) -> None:
+        for group in self.groups:
+            # In a Weiszfeld sum the weights are inside the real numbers: each entry counts once.
+            total = len(group) if self.task == "weiszfeld" else sum(self.weights[client] for client in group)
+            self.encoding.require_room(total)
+            if self.entries * len(group) > self.encoding.capacity:
+                raise ModulusOverflowError(
+                    f"{self.entries} entries x {len(group)} clients may all be clipped, above "
+                    f"2^{self.encoding.ring_bits - 1} - 1 = {self.encoding.capacity}: use the 64-bit ring"
+                )
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Every client of any group, sorted."""
+        return tuple(sorted({client for group in self.groups for client in group}))
+
+    @property
+    def entries(self) -> int:
+        """The number of entries of the update."""
+        return sum(tensor.size for tensor in self.tensors)
+
+    @property
+    def length(self) -> int:
+        """The length of the masked vector: the entries, the Weiszfeld weight if any, the clipped count."""
+        return self.entries + (2 if self.task == "weiszfeld" else 1)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical bytes, 64 hexadecimal digits."""
+        return hashlib.sha256(self._canonical).hexdigest()
+
+    def to_json(self) -> bytes:
+        """The canonical bytes: JSON with sorted keys and no spaces."""
+        return self._canonical
+
+    @classmethod
+    def from_json(cls, payload: bytes) -> "RoundPlan":
+        """Read what `to_json` wrote, and nothing else.
+
+        Raises:
+            ProtocolError: If the bytes are not the canonical form of a valid plan.
+        """
+        try:
+            raw: dict[str, Any] = json.loads(payload)
+            plan = cls(
+                run=raw["run"],
+                round=raw["round"],
+                purpose=raw["purpose"],
+                groups=tuple(tuple(group) for group in raw["groups"]),
+                thresholds=tuple(raw["thresholds"]),
+                weights=dict(raw["weights"]),
+                encoding=FixedPoint(**raw["encoding"]),
+                tensors=tuple(TensorSpec(name=name, shape=tuple(shape)) for name, shape in raw["tensors"]),
+                task=cast(Task, raw["task"]),
+                smoothing=raw["smoothing"],
+                update_clip=raw["update_clip"],
+            )
+            same = plan.to_json() == bytes(payload)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+            raise ProtocolError(f"not a valid plan: {error}") from error
+        if not same:
+            raise ProtocolError("not a valid plan: the bytes are not in canonical form")
+        return plan
+
+
+def _require_name(what: str, value: object) -> None:
+    """Refuse what cannot be an identifier on the wire and in a report."""
+    if not isinstance(value, str) or not value.isprintable() or not 1 <= len(value) <= _LONGEST_NAME:
+        raise SpecError(f"{what} {value!r}: 1 to {_LONGEST_NAME} printable characters are needed")
+
+
+def _canonical_json(plan: RoundPlan) -> bytes:
+    encoding = plan.encoding
+    content = {
+        "run": plan.run,
+        "round": plan.round,
+        "purpose": plan.purpose,
+        "groups": plan.groups,
+        "thresholds": plan.thresholds,
+        "weights": dict(plan.weights),
+        "encoding": {
+            "clip": float(encoding.clip),
+            "fraction_bits": encoding.fraction_bits,
+            "ring_bits": encoding.ring_bits,
+        },
+        "tensors": [(tensor.name, tensor.shape) for tensor in plan.tensors],
+        "task": plan.task,
+        "smoothing": float(plan.smoothing),
+        "update_clip": float(plan.update_clip),
+    }
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
