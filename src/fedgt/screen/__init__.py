@@ -1,0 +1,24 @@
+"""Group sums to evidence: the paper's test of the group means (section IV.D), as pure functions on arrays."""
+
+from fedgt.screen.cluster_screen import ScreenResult, ScreenStatus, cluster_screen
+from fedgt.screen.clustering import Clustering, cluster_points, dunn_index, silhouette_score, silhouette_values
+from fedgt.screen.projection import first_component, layer_features
+from fedgt.screen.utility import Utility, balanced_accuracy, measure, recall, top1_accuracy
+
+__all__ = [
+    "Clustering",
+    "ScreenResult",
+    "ScreenStatus",
+    "Utility",
+    "balanced_accuracy",
+    "cluster_points",
+    "cluster_screen",
+    "dunn_index",
+    "first_component",
+    "layer_features",
+    "measure",
+    "recall",
+    "silhouette_score",
+    "silhouette_values",
+    "top1_accuracy",
+]

@@ -1,0 +1,142 @@
+"""How useful a group's model is: v_i of section IV.D of the paper, measured on the server's validation set.
+
+All functions take predicted and true labels, so that no model code is needed here.
+"""
+
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgt.errors import CalibrationError, ShapeError, SpecError
+from fedgt.types import IntArray
+
+
+class Utility(StrEnum):
+    """The utilities of the paper, by the names that specifications use."""
+
+    RECALL = "recall"
+    TOP1 = "top1"
+    BALANCED_ACCURACY = "balanced-accuracy"
+
+    @classmethod
+    def parse(cls, name: str) -> "Utility":
+        """The utility of that name.
+
+        Raises:
+            SpecError: If no utility has that name; the message lists the choices.
+        """
+        try:
+            return cls(name)
+        except ValueError:
+            raise SpecError(f"unknown utility {name!r}; choose one of {', '.join(cls)}") from None
+
+    @property
+    def needs_source_label(self) -> bool:
+        """Whether the server must be told the label under attack (the informed screen of the paper)."""
+        return self is Utility.RECALL
+
+
+def measure(
+    utility: Utility, predictions: npt.ArrayLike, labels: npt.ArrayLike, *, source_label: int | None = None
+) -> float:
+    """The chosen utility of one group's model.
+
+    Args:
+        utility: Which one.
+        predictions: int[samples], the labels that the group's model predicts.
+        labels: int[samples], the true labels.
+        source_label: The label under attack; needed by `recall`, not looked at by the others.
+
+    Returns:
+        A fraction from 0 (useless) to 1.
+
+    Raises:
+        SpecError: If `recall` is chosen without a source label.
+        ShapeError, CalibrationError: As `recall`, `top1_accuracy` and `balanced_accuracy`.
+    """
+    if utility is Utility.TOP1:
+        return top1_accuracy(predictions, labels)
+    if utility is Utility.BALANCED_ACCURACY:
+        return balanced_accuracy(predictions, labels)
+    if source_label is None:
+        raise SpecError(
+            "utility 'recall' was asked for without a source label; give the label under attack, "
+            "or choose 'top1' or 'balanced-accuracy', which need none"
+        )
+    return recall(predictions, labels, source_label)
+
+
+def recall(predictions: npt.ArrayLike, labels: npt.ArrayLike, source_label: int) -> float:
+    """The fraction of the source label's samples that are classified correctly (section V of the paper).
+
+    Args:
+        predictions: int[samples].
+        labels: int[samples], the true labels.
+        source_label: The label under attack.
+
+    Raises:
+        ShapeError: If the two are not integer vectors of one length.
+        CalibrationError: If there is no sample, or none of the source label.
+    """
+    predicted, true = _checked(predictions, labels)
+    of_source = true == source_label
+    if not of_source.any():
+        raise CalibrationError(
+            f"source label {source_label} is absent from the validation set (labels present: "
+            f"{', '.join(map(str, np.unique(true).tolist()))}), so its recall is undefined; "
+            "add samples of that label or choose 'top1' or 'balanced-accuracy'"
+        )
+    return float((predicted[of_source] == source_label).mean())
+
+
+def top1_accuracy(predictions: npt.ArrayLike, labels: npt.ArrayLike) -> float:
+    """The fraction of samples that are classified correctly.
+
+    Args:
+        predictions: int[samples].
+        labels: int[samples], the true labels.
+
+    Raises:
+        ShapeError: If the two are not integer vectors of one length.
+        CalibrationError: If there is no sample.
+    """
+    predicted, true = _checked(predictions, labels)
+    return float((predicted == true).mean())
+
+
+def balanced_accuracy(predictions: npt.ArrayLike, labels: npt.ArrayLike) -> float:
+    """The mean recall over the classes that are present among the true labels.
+
+    Args:
+        predictions: int[samples].
+        labels: int[samples], the true labels.
+
+    Raises:
+        ShapeError: If the two are not integer vectors of one length.
+        CalibrationError: If there is no sample.
+    """
+    predicted, true = _checked(predictions, labels)
+    _, class_of, sizes = np.unique(true, return_inverse=True, return_counts=True)
+    hits = np.bincount(class_of, weights=predicted == true)
+    return float((hits / sizes).mean())
+
+
+def _checked(predictions: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[IntArray, IntArray]:
+    """Both as int64 vectors of one positive length."""
+    predicted, true = np.asarray(predictions), np.asarray(labels)
+    if predicted.ndim != 1 or predicted.shape != true.shape:
+        raise ShapeError(
+            f"predictions of shape {predicted.shape} and labels of shape {true.shape} were given; "
+            "two vectors of one length are needed, one entry per validation sample"
+        )
+    if predicted.size == 0:
+        raise CalibrationError(
+            "the validation set is empty, so no utility can be measured; give the server some samples"
+        )
+    for name, array in (("predictions", predicted), ("labels", true)):
+        if not np.issubdtype(array.dtype, np.integer):
+            raise ShapeError(
+                f"{name} have dtype {array.dtype}; integer class labels are needed (take the argmax of scores)"
+            )
+    return predicted.astype(np.int64), true.astype(np.int64)
