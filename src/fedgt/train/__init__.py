@@ -1,0 +1,41 @@
+"""Local training: data sets, who holds which sample, label attacks, logistic regression for a cohort, the baseline RFA."""
+
+from fedgt.train.attacks import (
+    ATTACKS,
+    Attack,
+    LabelFlip,
+    LabelPermutation,
+    RandomLabels,
+    attack_named,
+    draw_malicious,
+    poison,
+)
+from fedgt.train.cohort import Cohort
+from fedgt.train.data import ImageData, Standardisation, load
+from fedgt.train.evaluate import attack_accuracy
+from fedgt.train.logistic import LocalTraining, LogisticRegression, train_clients
+from fedgt.train.partition import Partition, partition_dirichlet, partition_iid
+from fedgt.train.rfa import rfa_round
+
+__all__ = [
+    "ATTACKS",
+    "Attack",
+    "Cohort",
+    "ImageData",
+    "LabelFlip",
+    "LabelPermutation",
+    "LocalTraining",
+    "LogisticRegression",
+    "Partition",
+    "RandomLabels",
+    "Standardisation",
+    "attack_accuracy",
+    "attack_named",
+    "draw_malicious",
+    "load",
+    "partition_dirichlet",
+    "partition_iid",
+    "poison",
+    "rfa_round",
+    "train_clients",
+]

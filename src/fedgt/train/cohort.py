@@ -1,0 +1,160 @@
+"""A simulated federation: every client's data in one process, trained together behind one `Client` each.
+
+The first client that is asked to train for a round trains the whole active cohort in one batched call; the others take
+their slice. Who asks first, from which thread, and who else takes part change nothing: each client's shuffles are
+keyed by (seed, round, client id).
+"""
+
+import hashlib
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import final
+
+import numpy as np
+
+from fedgt.engine.client import Client, TrainedModel
+from fedgt.engine.round_message import fingerprint
+from fedgt.errors import ShapeError, SpecError
+from fedgt.train.data import Images, read_only
+from fedgt.train.logistic import LocalTraining, LogisticRegression, train_clients
+from fedgt.types import IntArray, Parameters, frozen
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SimulatedClient:
+    """One client of a cohort; implements `fedgt.engine.client.Client`."""
+
+    cohort: "Cohort"
+    client: str
+
+    def train(self, parameters: Parameters, *, round: int) -> TrainedModel:
+        """Train on the client's own samples from these parameters; see `Cohort.trained`."""
+        return self.cohort.trained(self.client, parameters, round=round)
+
+
+@final
+class Cohort:
+    """All clients of a simulated federation and the data they hold. Safe to use from several threads.
+
+    Args:
+        model: The shapes of the model.
+        images: float32[samples, features], shared by all clients; not copied if read-only.
+        labels: int64[samples], already poisoned where a client is malicious (`fedgt.train.attacks.poison`).
+        parts: Client id -> int64[samples of the client], the sample numbers it holds.
+        training: Learning rate, batch size and epochs, the same for all.
+        seed: Keys the order of the samples, together with the round and the client id.
+
+    Raises:
+        SpecError: If there is no client or the seed is negative.
+        ShapeError: If a client holds no sample, or a sample number, a label or an array does not fit.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: LogisticRegression,
+        images: Images,
+        labels: IntArray,
+        parts: Mapping[str, IntArray],
+        training: LocalTraining,
+        seed: int,
+    ) -> None:
+        """Take the data; nothing is trained yet."""
+        if not parts or seed < 0:
+            raise SpecError(f"{len(parts)} clients with seed {seed}: at least one client and a seed >= 0 are needed")
+        self._model = model
+        self._images = read_only(images, images.dtype)
+        self._labels = frozen(labels, np.int64)
+        self._parts = {client: frozen(part, np.int64) for client, part in parts.items()}
+        for client, part in self._parts.items():
+            if not part.size or not 0 <= int(part.min()) <= int(part.max()) < len(images):
+                raise ShapeError(
+                    f"client {client!r} holds {part.size} sample numbers; at least one, "
+                    f"all from 0 to {len(images) - 1}, is needed"
+                )
+        self._training = training
+        self._seed = seed
+        self._lock = threading.Lock()
+        self._active: dict[int, frozenset[str]] = {}
+        self._trained: dict[tuple[int, bytes], dict[str, TrainedModel]] = {}
+        self._clients = {client: SimulatedClient(cohort=self, client=client) for client in self._parts}
+
+    @property
+    def clients(self) -> Mapping[str, Client]:
+        """Client id -> client, in the order of the parts."""
+        return MappingProxyType(self._clients)
+
+    def expect(self, clients: Collection[str], *, round: int) -> None:
+        """Say who will train in this round, so that nobody else is trained for nothing.
+
+        A hint: a client that was not named still trains when asked, with the same result. Without the hint all
+        clients are trained at the first request of a round.
+
+        Raises:
+            SpecError: If a client is unknown.
+        """
+        for client in clients:
+            self._known(client)
+        with self._lock:
+            self._active = {round: frozenset(clients)}
+
+    def trained(self, client: str, parameters: Parameters, *, round: int) -> TrainedModel:
+        """The client's model after its local training of this round.
+
+        Args:
+            client: Which client.
+            parameters: Where it starts.
+            round: From 0 or 1, as the caller counts; it keys the order of the samples.
+
+        Returns:
+            Read-only float32 parameters and the client's number of samples. Training that diverges gives NaN.
+
+        Raises:
+            SpecError: If the client is unknown or the round is negative.
+            ShapeError: If a tensor does not fit the model; the message names it.
+        """
+        self._known(client)
+        if round < 0:
+            raise SpecError(f"round {round}: rounds are not negative")
+        self._model.tensors(parameters)
+        key = (round, fingerprint(parameters))
+        with self._lock:  # held while training: everybody else of the round waits for this very result
+            if any(earlier != round for earlier, _ in self._trained):
+                self._trained = {}  # one round's models are kept, not the history
+            results = self._trained.setdefault(key, {})
+            if client not in results:
+                expected = self._active.get(round, frozenset(self._parts))
+                wanted = [one for one in self._parts if one not in results and (one in expected or one == client)]
+                results.update(self._train(wanted, parameters, round=round))
+            return results[client]
+
+    def _train(self, clients: Collection[str], parameters: Parameters, *, round: int) -> dict[str, TrainedModel]:
+        parts = [self._parts[client] for client in clients]
+        models = train_clients(
+            parameters,
+            model=self._model,
+            images=self._images,
+            labels=self._labels,
+            parts=parts,
+            rngs=[np.random.default_rng([self._seed, round, _client_key(client)]) for client in clients],
+            training=self._training,
+        )
+        return {
+            client: TrainedModel(
+                parameters={name: read_only(tensor, tensor.dtype) for name, tensor in trained.items()},
+                samples=part.size,
+            )
+            for client, part, trained in zip(clients, parts, models, strict=True)
+        }
+
+    def _known(self, client: str) -> None:
+        if client not in self._parts:
+            raise SpecError(f"unknown client {client!r}; the cohort has {', '.join(self._parts)}")
+
+
+def _client_key(client: str) -> int:
+    """The same number for the same id in every process, whoever else is registered and in whatever order."""
+    return int.from_bytes(hashlib.sha256(client.encode()).digest()[:8], "big")

@@ -1,0 +1,125 @@
+"""Who holds which training sample: the server's validation set, and the clients' shares of the rest.
+
+A partition holds sample numbers, not samples; every sample of the training data is used exactly once.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedgt.errors import SpecError
+from fedgt.types import IntArray, frozen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Partition:
+    """The sample numbers of the server and of every client.
+
+    Attributes:
+        validation: int64[v], the server's validation set; no client trains on it.
+        clients: One int64[samples] per client, in client order.
+
+    Raises:
+        SpecError: If a sample is used twice or a client has none.
+    """
+
+    validation: IntArray
+    clients: tuple[IntArray, ...]
+
+    def __post_init__(self) -> None:
+        """Freeze and check."""
+        object.__setattr__(self, "validation", frozen(self.validation, np.int64))
+        object.__setattr__(self, "clients", tuple(frozen(part, np.int64) for part in self.clients))
+        empty = [client for client, part in enumerate(self.clients) if not part.size]
+        if empty or not self.clients:
+            raise SpecError(f"clients {empty} of {len(self.clients)} have no sample; give every client at least one")
+        every = np.concatenate([self.validation, *self.clients])
+        if np.unique(every).size != every.size:
+            raise SpecError(f"{every.size - np.unique(every).size} samples are used twice; a sample has one owner")
+
+
+def partition_iid(*, samples: int, clients: int, validation: int, rng: np.random.Generator) -> Partition:
+    """The paper's split (section VI.A): a random validation set, the rest evenly at random; sizes differ by at most 1.
+
+    Args:
+        samples: The number of training samples; all are used.
+        clients: The number of clients.
+        validation: The size of the server's validation set (the paper: 100).
+        rng: The source of the split.
+
+    Raises:
+        SpecError: If some client would have no sample.
+    """
+    _check_counts(samples=samples, clients=clients, validation=validation, minimum=1)
+    order = rng.permutation(samples)
+    return Partition(validation=order[:validation], clients=tuple(np.array_split(order[validation:], clients)))
+
+
+def partition_dirichlet(
+    *,
+    labels: IntArray,
+    clients: int,
+    validation: int,
+    concentration: float,
+    rng: np.random.Generator,
+    minimum: int = 1,
+) -> Partition:
+    """A label-skewed split: each class is shared out in proportions drawn from a symmetric Dirichlet distribution.
+
+    The validation set is drawn at random first. Then, class by class, the proportions p ~ Dirichlet(concentration, ...,
+    concentration) over the clients cut the shuffled samples of the class, as Yurochkin et al. (2019) do. Small
+    concentrations can leave a client with nearly nothing, so afterwards every client below `minimum` is filled up to
+    it with randomly chosen samples of the largest client, client by client, the largest being found anew each time.
+    Nothing is redrawn: the split is Dirichlet except for those few samples.
+
+    Args:
+        labels: int64[samples], the true training labels.
+        clients: The number of clients.
+        validation: The size of the server's validation set.
+        concentration: Positive; 1 is mild, 0.1 is extreme, infinity would be IID.
+        rng: The source of the split.
+        minimum: The least number of samples of a client; the batch size makes it one full batch.
+
+    Raises:
+        SpecError: If the concentration is not a positive number or the samples do not suffice for the minimum.
+    """
+    if not (math.isfinite(concentration) and concentration > 0):
+        raise SpecError(f"Dirichlet concentration {concentration}: a finite, positive number is needed")
+    _check_counts(samples=labels.size, clients=clients, validation=validation, minimum=minimum)
+    order = rng.permutation(labels.size)
+    rest = order[validation:]
+    shares: list[list[IntArray]] = [[] for _ in range(clients)]
+    for label in np.unique(labels[rest]):
+        members = rest[labels[rest] == label]
+        proportions = rng.dirichlet(np.full(clients, concentration))
+        cuts = np.rint(np.cumsum(proportions)[:-1] * members.size).astype(np.int64)
+        for share, piece in zip(shares, np.split(members, cuts), strict=True):
+            share.append(piece)
+    parts = [rng.permutation(np.concatenate(share)) for share in shares]
+    return Partition(validation=order[:validation], clients=tuple(_fill_up(parts, minimum=minimum)))
+
+
+def _fill_up(parts: list[IntArray], *, minimum: int) -> list[IntArray]:
+    """Move samples from the largest client to those below the minimum; the parts are in random order already."""
+    filled = list(parts)
+    for client in range(len(filled)):
+        while (lacking := minimum - filled[client].size) > 0:
+            donor = max(range(len(filled)), key=lambda other: filled[other].size)
+            moved = min(lacking, filled[donor].size - minimum)
+            filled[client] = np.concatenate([filled[client], filled[donor][:moved]])
+            filled[donor] = filled[donor][moved:]
+    return filled
+
+
+def _check_counts(*, samples: int, clients: int, validation: int, minimum: int) -> None:
+    if clients < 1 or validation < 0 or minimum < 1:
+        raise SpecError(
+            f"{clients} clients with at least {minimum} samples each and {validation} validation samples: "
+            "at least one client, one sample a client and no negative number are needed"
+        )
+    if samples - validation < clients * minimum:
+        raise SpecError(
+            f"{samples} samples less {validation} for validation cannot give {clients} clients {minimum} each; "
+            "use fewer clients, a smaller validation set or a smaller minimum"
+        )
