@@ -9,7 +9,11 @@ from fedgt.errors import ProtocolError, TooFewSharesError
 from fedgt.secagg.shares import combine_shares, split_secret
 
 
-@pytest.mark.parametrize("secret", [bytes(range(32)), bytes(32), b"\xff" * 32, bytes(31) + b"\x01"], ids=["counting", "zeros", "ones", "last-bit"])
+@pytest.mark.parametrize(
+    "secret",
+    [bytes(range(32)), bytes(32), b"\xff" * 32, bytes(31) + b"\x01"],
+    ids=["counting", "zeros", "ones", "last-bit"],
+)
 def test_every_subset_of_threshold_size_gives_the_secret(secret: bytes) -> None:
     shares = split_secret(secret, threshold=3, count=5)
     for size in (3, 4, 5):

@@ -1,0 +1,58 @@
+"""What a run says on the terminal."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedgt.experiment import RunResult
+
+
+def print_run(result: "RunResult") -> None:
+    """The verdicts, the last accuracies, the privacy account and the warnings, on stdout."""
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=True)
+    if result.test is not None:
+        print_verdicts(result)
+    last = result.rounds[-1]
+    text = f"after round {last.round}: top-1 accuracy {100 * last.top1_accuracy:.2f} %"
+    if last.attack_accuracy is not None:
+        text += f", attack accuracy {100 * last.attack_accuracy:.2f} %"
+    console.print(text)
+    privacy = result.privacy
+    console.print(
+        f"privacy: promised r = {privacy.promised}, achieved {privacy.strict} for every set of local models, "
+        f"{privacy.cautious if privacy.cautious is not None else 'no'} test rows together"
+        + (" (below the promise, as the specification allows)" if privacy.overridden else "")
+    )
+    if result.status == "stopped":
+        console.print(f"stopped: {result.reason}")
+    for warning in result.warnings:
+        console.print(f"warning: {warning}", markup=False)
+
+
+def print_verdicts(result: "RunResult") -> None:
+    """One row per client: groups with their outcomes, posterior, verdict and, in a simulation, the truth."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    test = result.test
+    if test is None:
+        return
+    table = Table(
+        title=f"group test in round {test.round}: {test.design}, outcomes {test.outcomes}", title_justify="left"
+    )
+    table.add_column("client")
+    table.add_column("groups (+ positive, - negative, ? erased)")
+    table.add_column("P(malicious)", justify="right")
+    table.add_column("verdict")
+    table.add_column("truth")
+    signs = {"0": "-", "1": "+", "?": "?"}
+    for client in result.clients:
+        groups = " ".join(f"{group}{signs[test.outcomes[group]]}" for group in client.groups) or "none"
+        posterior = f"{client.posterior:.4f}" if isinstance(client.posterior, float) else "unknown"
+        right = client.excluded == (client.truth == "malicious")
+        truth = Text(client.truth or "", style="" if right else "bold red")
+        style = "yellow" if client.excluded else ""
+        table.add_row(Text(client.id), groups, posterior, Text(client.verdict, style=style), truth)
+    Console(highlight=False).print(table)

@@ -1,0 +1,17 @@
+"""Frozen specifications, runs through real secure aggregation, and results that a report can be made of."""
+
+from fedgt.experiment.folder import run_into
+from fedgt.experiment.result import RunResult, result_schema, write_result
+from fedgt.experiment.run import run
+from fedgt.experiment.spec import ExperimentSpec, make_spec, read_spec
+
+__all__ = [
+    "ExperimentSpec",
+    "RunResult",
+    "make_spec",
+    "read_spec",
+    "result_schema",
+    "run",
+    "run_into",
+    "write_result",
+]

@@ -1,0 +1,61 @@
+"""A run folder: `spec.toml` (resolved), `result.json`, `rounds.csv` and `log`."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedgt.errors import SpecError
+from fedgt.experiment.result import RunResult, write_result
+from fedgt.experiment.run import OnRound, run
+from fedgt.experiment.spec import ExperimentSpec
+
+
+def run_into(
+    spec: ExperimentSpec,
+    folder: Path,
+    *,
+    data_dir: Path | None = None,
+    on_round: OnRound | None = None,
+    overwrite: bool = False,
+) -> RunResult:
+    """Run a specification and keep everything about it in a folder.
+
+    Args:
+        spec: The run.
+        folder: Made if needed. A folder that already holds a result is refused unless `overwrite`.
+        data_dir: Where idx files are.
+        on_round: Called with (finished rounds, all rounds).
+        overwrite: Replace the result that is there.
+
+    Raises:
+        SpecError: If the folder holds a result, or cannot be written.
+    """
+    if (folder / "result.json").exists() and not overwrite:
+        raise SpecError(f"{folder} already holds the result of a run; take another folder, or allow overwriting")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "spec.toml").write_text(spec.to_toml(), encoding="utf-8")
+    except OSError as error:
+        raise SpecError(f"run folder {folder}: {error}") from error
+    with _logging_to(folder / "log"):
+        result = run(spec, data_dir=data_dir, on_round=on_round)
+    write_result(result, folder)
+    return result
+
+
+@contextmanager
+def _logging_to(path: Path) -> Iterator[None]:
+    """Everything that fedgt logs while the run lasts."""
+    logger = logging.getLogger("fedgt")
+    handler = logging.FileHandler(path, mode="w", encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(min(before or logging.INFO, logging.INFO))
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+        handler.close()

@@ -1,0 +1,154 @@
+"""What a run leaves: one documented JSON object (docs/result.schema.json) and a table of its rounds.
+
+Fields are only ever added. Infinite numbers are the strings "inf" and "-inf", unknown ones are null.
+"""
+
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA_VERSION = 1
+
+JsonNumber = float | Literal["inf", "-inf"] | None
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ClientRow(_Row):
+    """The decision about one client. `truth` exists in simulations only and is never shown to the defence."""
+
+    id: str
+    excluded: bool
+    verdict: Literal["keep", "exclude", "undecided", "untested"]
+    reason: str
+    posterior: JsonNumber = Field(description="P(malicious | outcomes); null when nothing was tested.")
+    log_odds: JsonNumber = Field(description="log P(benign | t) - log P(malicious | t), in nats.")
+    groups: tuple[int, ...] = Field(description="0-based groups that the client sits in.")
+    truth: Literal["malicious", "benign"] | None = None
+
+
+class RoundRow(_Row):
+    """One communication round, measured on the test set after it."""
+
+    round: int
+    top1_accuracy: float
+    balanced_accuracy: float
+    attack_accuracy: float | None = Field(description="Source samples classified as the target; label-flip only.")
+    secure_sums: int = Field(description="Sums opened in this round.")
+    bytes_up: int = Field(description="From the clients, all stages, real messages.")
+    bytes_down: int
+    participants: int
+    purpose: str = Field(description="`training`, `test` or `weiszfeld`.")
+
+
+class AggregateRow(_Row):
+    """One aggregate that the server asked for."""
+
+    round: int
+    purpose: str
+    members: tuple[str, ...]
+    weights: tuple[float, ...] = Field(description="Real weights in member order; empty when only clients know them.")
+    status: Literal["open", "erased", "refused"]
+    reason: str
+    dropped: dict[str, str]
+
+
+class PrivacyRow(_Row):
+    """What can be claimed about everything that was opened."""
+
+    promised: int
+    strict: int | None = Field(description="Smallest proved r over all sets of local models.")
+    cautious: int | None = Field(description="Proved r of all test rows together, as if updates repeated.")
+    with_training: int | None = Field(description="As cautious, with training sums: reported, never enforced.")
+    overridden: bool = Field(description="A sum was opened below the promise because the user said so by name.")
+
+
+class TestRow(_Row):
+    """The group test. `truth` (which groups hold a malicious client) exists in simulations only."""
+
+    __test__ = False  # not a pytest class
+
+    round: int
+    outcomes: str = Field(description="One character a group: 0 negative, 1 positive, ? erased.")
+    truth: str | None
+    estimated_malicious: int
+    strategy: str
+    status: str
+    reason: str
+    screen_status: str
+    screen_reason: str
+    utilities: tuple[JsonNumber, ...]
+    projection: tuple[JsonNumber, ...]
+    clusters: tuple[int, ...]
+    design: str
+    groups: tuple[tuple[str, ...], ...] = Field(description="Members of each group by the design.")
+
+
+class RunResult(_Row):
+    """A whole run."""
+
+    schema_version: int = SCHEMA_VERSION
+    version: str = Field(description="Of fedgt.")
+    spec_hash: str = Field(description="SHA-256 of the canonical resolved specification.")
+    seed: int
+    method: str
+    status: Literal["finished", "stopped"]
+    reason: str = Field(description="Why the run stopped early; empty when it finished.")
+    clients: tuple[ClientRow, ...]
+    rounds: tuple[RoundRow, ...]
+    aggregates: tuple[AggregateRow, ...]
+    privacy: PrivacyRow
+    test: TestRow | None
+    warnings: tuple[str, ...]
+    cpu_seconds: float = Field(description="Of the whole run, clients included.")
+
+    @property
+    def missed(self) -> int:
+        """Malicious clients that were not excluded (simulation)."""
+        return sum(1 for c in self.clients if c.truth == "malicious" and not c.excluded)
+
+    @property
+    def falsely_excluded(self) -> int:
+        """Benign clients that were excluded (simulation)."""
+        return sum(1 for c in self.clients if c.truth == "benign" and c.excluded)
+
+
+def json_number(value: float) -> JsonNumber:
+    """A float as JSON allows it: "inf", "-inf", null for NaN."""
+    if math.isnan(value):
+        return None
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return float(value)
+
+
+def result_schema() -> dict[str, Any]:
+    """The JSON schema of `result.json`."""
+    return RunResult.model_json_schema()
+
+
+def write_result(result: RunResult, folder: Path) -> None:
+    """Write `result.json` and `rounds.csv` into the folder."""
+    text = json.dumps(result.model_dump(mode="json"), indent=1, allow_nan=False)
+    (folder / "result.json").write_text(text + "\n", encoding="utf-8")
+    names = {
+        "top1_accuracy": "top1_accuracy_percent",
+        "balanced_accuracy": "balanced_accuracy_percent",
+        "attack_accuracy": "attack_accuracy_percent",
+    }
+    with (folder / "rounds.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow([names.get(name, name) for name in RoundRow.model_fields])
+        for row in result.rounds:
+            writer.writerow(
+                [
+                    f"{100 * value:.4f}" if name in names and value is not None else value
+                    for name, value in row.model_dump().items()
+                ]
+            )

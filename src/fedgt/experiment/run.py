@@ -1,0 +1,295 @@
+"""Run a specification from the first round to the last."""
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from fedgt._version import __version__
+from fedgt.decode import IndependentPrior
+from fedgt.errors import SpecError
+from fedgt.exclude import Verdict
+from fedgt.experiment.result import (
+    AggregateRow,
+    ClientRow,
+    PrivacyRow,
+    RoundRow,
+    RunResult,
+    TestRow,
+    json_number,
+)
+from fedgt.experiment.simulation import Simulation, simulate
+from fedgt.experiment.spec import ExperimentSpec
+from fedgt.grouping import Grouping
+from fedgt.round import (
+    AggregateRecord,
+    DecodeSettings,
+    RoundResult,
+    ScreeningRound,
+    ScreenSettings,
+    screening_round,
+    training_round,
+)
+from fedgt.screen import Utility, balanced_accuracy, top1_accuracy
+from fedgt.train import ImageData, attack_accuracy, rfa_round
+from fedgt.types import ErrorRates, Parameters
+
+_log = logging.getLogger(__name__)
+
+OnRound = Callable[[int, int], None]
+
+
+def run(
+    spec: ExperimentSpec,
+    *,
+    data: ImageData | None = None,
+    data_dir: Path | None = None,
+    on_round: OnRound | None = None,
+) -> RunResult:
+    """Simulate the federation that the specification describes, through real secure aggregation.
+
+    Args:
+        spec: The run.
+        data: The data set, when it is loaded already.
+        data_dir: Where idx files are; the environment variable FEDGT_DATA if not given.
+        on_round: Called with (finished rounds, all rounds).
+
+    Returns:
+        The result. With the same specification and version it is the same, but for `cpu_seconds`.
+
+    Raises:
+        SpecError, DesignError, CalibrationError: If the specification cannot be run.
+    """
+    from threadpoolctl import threadpool_limits
+
+    # The products are small: more BLAS threads only spin, and one thread is the same on every machine.
+    with threadpool_limits(1, user_api="blas"):
+        return _run(spec, data=data, data_dir=data_dir, on_round=on_round)
+
+
+def _run(spec: ExperimentSpec, *, data: ImageData | None, data_dir: Path | None, on_round: OnRound | None) -> RunResult:
+    began = time.process_time()
+    simulation = simulate(spec, data=data, data_dir=data_dir)
+    parameters: Parameters = simulation.initial
+    rounds: list[RoundRow] = []
+    records: list[AggregateRecord] = []
+    warnings: list[str] = []
+    excluded: set[str] = set(simulation.malicious) if spec.method == "oracle" else set()
+    screened: ScreeningRound | None = None
+    stopped = ""
+    for number in range(1, spec.federation.rounds + 1):
+        members = [client for client in simulation.present(number) if client not in excluded]
+        simulation.begin_round(number, members)
+        purpose, outcome, screening = _one_round(spec, simulation, parameters, number, members)
+        parameters = outcome.parameters
+        records += outcome.records
+        warnings += [warning for warning in outcome.warnings if warning not in warnings]
+        rounds.append(_measured(spec, simulation, parameters, number, purpose, outcome, len(members)))
+        if on_round is not None:
+            on_round(number, spec.federation.rounds)
+        if screening is not None:
+            screened = screening
+            excluded |= set(screening.exclusion.excluded)
+            warnings += _told(screening)
+            _log.info("round %d: %s", number, screening.exclusion.reason)
+            if screening.exclusion.halt:
+                stopped = f"round {number}: {screening.exclusion.reason}"
+                break
+    return RunResult(
+        version=__version__,
+        spec_hash=spec.digest,
+        seed=spec.seed,
+        method=spec.method,
+        status="stopped" if stopped else "finished",
+        reason=stopped,
+        clients=_client_rows(simulation, screened),
+        rounds=tuple(rounds),
+        aggregates=tuple(_aggregate_row(record) for record in records),
+        privacy=_privacy_row(simulation),
+        test=None if screened is None else _test_row(spec, simulation, screened),
+        warnings=tuple(warnings),
+        cpu_seconds=time.process_time() - began,
+    )
+
+
+def _one_round(
+    spec: ExperimentSpec, simulation: Simulation, parameters: Parameters, number: int, members: list[str]
+) -> tuple[str, RoundResult, ScreeningRound | None]:
+    if spec.method == "rfa":
+        outcome = rfa_round(
+            simulation.federation,
+            parameters,
+            round=number,
+            members=members,
+            iterations=spec.rfa.iterations,
+            smoothing=spec.rfa.smoothing,
+        )
+        return "weiszfeld", outcome, None
+    if spec.method == "fedgt" and number == spec.screen.round:
+        screening = screening_round(
+            simulation.federation,
+            parameters,
+            round=number,
+            grouping=_required(simulation.grouping),
+            present=members,
+            validation=simulation.validation,
+            screen=_screen_settings(spec),
+            decoding=_decode_settings(spec),
+            prior=_prior(spec),
+        )
+        return "test", screening.result, screening
+    return "training", training_round(simulation.federation, parameters, round=number, members=members), None
+
+
+def _screen_settings(spec: ExperimentSpec) -> ScreenSettings:
+    return ScreenSettings(
+        utility=Utility.parse(spec.screen.utility),
+        source_label=spec.screen.source_label,
+        layer=spec.screen.layer,
+        silhouette_threshold=spec.screen.silhouette_threshold,
+        restarts=spec.screen.restarts,
+        seed=spec.seed,
+    )
+
+
+def _decode_settings(spec: ExperimentSpec) -> DecodeSettings:
+    return DecodeSettings(
+        strategy=spec.decode.strategy,
+        rates=ErrorRates(false_alarm=spec.decode.false_alarm, misdetection=spec.decode.misdetection),
+        beta=spec.decode.beta,
+        kappa=spec.decode.kappa,
+        largest=spec.decode.max_malicious,
+        on_undecidable=spec.decode.on_undecidable,
+        after_test=spec.decode.after_test,
+        below_promise=spec.decode.allow_below_promise,
+    )
+
+
+def _prior(spec: ExperimentSpec) -> IndependentPrior | None:
+    if spec.decode.prevalence is None:
+        return None
+    return IndependentPrior.uniform(spec.federation.clients, spec.decode.prevalence)
+
+
+def _required(grouping: Grouping | None) -> Grouping:
+    if grouping is None:
+        raise SpecError("method 'fedgt' needs a design")
+    return grouping
+
+
+def _measured(
+    spec: ExperimentSpec,
+    simulation: Simulation,
+    parameters: Parameters,
+    number: int,
+    purpose: str,
+    outcome: RoundResult,
+    participants: int,
+) -> RoundRow:
+    predictions = simulation.model.predict(parameters, simulation.test_images)
+    labels = simulation.test_labels
+    targeted = spec.attack.kind == "label-flip"
+    return RoundRow(
+        round=number,
+        top1_accuracy=top1_accuracy(predictions, labels),
+        balanced_accuracy=balanced_accuracy(predictions, labels),
+        attack_accuracy=attack_accuracy(predictions, labels, source=spec.attack.source, target=spec.attack.target)
+        if targeted
+        else None,
+        secure_sums=outcome.secure_sums,
+        bytes_up=outcome.bytes_up,
+        bytes_down=outcome.bytes_down,
+        participants=participants,
+        purpose=purpose,
+    )
+
+
+def _told(screening: ScreeningRound) -> list[str]:
+    """What the user must not overlook about the test round."""
+    warnings = []
+    if screening.screen.status != "tested":
+        warnings.append(f"screen: {screening.screen.reason}")
+    if screening.decoding.status in ("all-positive", "all-flagged", "no-outcomes"):
+        warnings.append(f"decision: {screening.exclusion.reason}")
+    untested = [v.client for v in screening.exclusion.verdicts if v.verdict == "untested"]
+    if untested:
+        warnings.append(f"untested clients, kept without evidence: {', '.join(untested)}")
+    return warnings
+
+
+def _client_rows(simulation: Simulation, screened: ScreeningRound | None) -> tuple[ClientRow, ...]:
+    verdicts: dict[str, Verdict] = (
+        {} if screened is None else {verdict.client: verdict for verdict in screened.exclusion.verdicts}
+    )
+    return tuple(_client_row(simulation, client, verdicts.get(client)) for client in simulation.clients)
+
+
+def _client_row(simulation: Simulation, client: str, verdict: Verdict | None) -> ClientRow:
+    truth: Literal["malicious", "benign"] = "malicious" if client in simulation.malicious else "benign"
+    if verdict is None:
+        return ClientRow(
+            id=client,
+            excluded=False,
+            verdict="untested",
+            reason="no group test was made",
+            posterior=None,
+            log_odds=None,
+            groups=(),
+            truth=truth,
+        )
+    return ClientRow(
+        id=client,
+        excluded=verdict.excluded,
+        verdict=verdict.verdict,
+        reason=verdict.reason,
+        posterior=json_number(verdict.posterior),
+        log_odds=json_number(verdict.log_odds),
+        groups=verdict.groups,
+        truth=truth,
+    )
+
+
+def _aggregate_row(record: AggregateRecord) -> AggregateRow:
+    return AggregateRow(
+        round=record.round,
+        purpose=record.purpose,
+        members=record.members,
+        weights=record.weights,
+        status=record.status,
+        reason=record.reason,
+        dropped=dict(record.dropped),
+    )
+
+
+def _privacy_row(simulation: Simulation) -> PrivacyRow:
+    account = simulation.federation.ledger.account()
+    return PrivacyRow(
+        promised=account.promised,
+        strict=account.strict,
+        cautious=account.cautious,
+        with_training=account.with_training,
+        overridden=account.overridden,
+    )
+
+
+def _test_row(spec: ExperimentSpec, simulation: Simulation, screened: ScreeningRound) -> TestRow:
+    grouping = _required(simulation.grouping)
+    groups = tuple(grouping.members(i) for i in range(grouping.design.groups))
+    truth = "".join(str(int(bool(simulation.malicious & set(group)))) for group in groups)
+    return TestRow(
+        round=spec.screen.round,
+        outcomes=str(screened.screen.outcomes),
+        truth=truth,
+        estimated_malicious=screened.decoding.estimated_malicious,
+        strategy=screened.decoding.strategy,
+        status=screened.decoding.status,
+        reason=screened.exclusion.reason,
+        screen_status=screened.screen.status,
+        screen_reason=screened.screen.reason,
+        utilities=tuple(json_number(v) for v in screened.screen.utilities.tolist()),
+        projection=tuple(json_number(v) for v in screened.screen.projection.tolist()),
+        clusters=tuple(screened.screen.clusters.tolist()),
+        design=grouping.design.name,
+        groups=groups,
+    )

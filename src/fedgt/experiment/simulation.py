@@ -1,0 +1,226 @@
+"""From a specification to a federation in this process: data, clients, attackers, faults.
+
+What only the simulation knows (who is malicious, which attack) stays in `Simulation.malicious` and the test set; the
+defence gets the `Federation`, the `Grouping` and the server's validation set.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedgt.design import Design, named_design, read_design
+from fedgt.engine import ClientEndpoint, LocalTransport
+from fedgt.errors import ProtocolError, SpecError
+from fedgt.experiment.spec import ExperimentSpec, FaultSpec
+from fedgt.grouping import Grouping, assign
+from fedgt.privacy import Ledger
+from fedgt.round import Federation, Validation
+from fedgt.train import (
+    Cohort,
+    ImageData,
+    LocalTraining,
+    LogisticRegression,
+    Partition,
+    attack_named,
+    draw_malicious,
+    load,
+    partition_dirichlet,
+    partition_iid,
+    poison,
+)
+from fedgt.types import IntArray, Parameters
+
+_MOST_REDRAWS = 10_000
+_SEATS, _PARTITION, _MALICIOUS, _POISON, _INITIAL = range(5)  # independent streams of one seed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Simulation:
+    """A federation with everything the experimenter knows.
+
+    Attributes:
+        federation: What the server works with.
+        grouping: Who sits in which column; None for methods without groups.
+        validation: The server's validation set.
+        model: The one-layer network.
+        initial: The first global model.
+        clients: Client ids, by client number.
+        malicious: The ids of the malicious clients: never given to the defence.
+        test_images: float32[samples, features], for the accuracies of the report.
+        test_labels: int64[samples].
+        begin_round: Tells the simulated clients which round begins and who takes part.
+        present: Round -> the ids of the clients that are there.
+    """
+
+    federation: Federation
+    grouping: Grouping | None
+    validation: Validation
+    model: LogisticRegression
+    initial: Parameters
+    clients: tuple[str, ...]
+    malicious: frozenset[str]
+    test_images: np.ndarray[tuple[int, ...], np.dtype[np.float32]]
+    test_labels: IntArray
+    begin_round: Callable[[int, Collection[str]], None]
+    present: Callable[[int], tuple[str, ...]]
+
+
+def simulate(spec: ExperimentSpec, *, data: ImageData | None = None, data_dir: Path | None = None) -> Simulation:
+    """Set the federation up; nothing is trained yet.
+
+    Args:
+        spec: What to simulate.
+        data: The data set, when it is loaded already.
+        data_dir: Where idx files are; the environment variable FEDGT_DATA if not given.
+
+    Raises:
+        SpecError: If the data cannot be found or the specification does not fit it.
+        DesignError: If the design does not fit the number of clients.
+    """
+    data = load(spec.data.name, data_dir) if data is None else data
+    n = spec.federation.clients
+    width = len(str(n - 1))
+    clients = tuple(f"client-{j:0{width}d}" for j in range(n))
+    split = _partition(spec, data)
+    grouping = _grouping(spec, clients) if spec.method == "fedgt" or spec.attack.require_clean_group else None
+    attackers = _attackers(spec, clients, grouping)
+    attack = attack_named(spec.attack.kind, source=spec.attack.source, target=spec.attack.target)
+    labels = poison(
+        data.train_labels,
+        attack=attack,
+        parts=[split.clients[j] for j in attackers],
+        classes=data.classes,
+        rng=_stream(spec, _POISON),
+    )
+    model = LogisticRegression(classes=data.classes, features=data.train_images.shape[1])
+    cohort = Cohort(
+        model=model,
+        images=data.train_images,
+        labels=labels,
+        parts=dict(zip(clients, split.clients, strict=True)),
+        training=LocalTraining(
+            learning_rate=spec.training.learning_rate,
+            batch_size=spec.training.batch_size,
+            epochs=spec.training.local_epochs,
+        ),
+        seed=spec.seed,
+    )
+    faults = _Faults(spec.faults, clients)
+    # A client refuses by itself what the ledger would refuse: a sum over fewer than the promised number.
+    handlers = {
+        client: faults.around(client, ClientEndpoint(client, one, minimum_group_size=spec.privacy).handle)
+        for client, one in cohort.clients.items()
+    }
+
+    def begin_round(number: int, taking_part: Collection[str]) -> None:
+        faults.round = number
+        cohort.expect(taking_part, round=number)
+
+    validation_images = data.train_images[split.validation]
+    return Simulation(
+        federation=Federation(
+            run=f"{spec.digest[:12]}-{spec.seed}",
+            transport=LocalTransport(handlers, workers=spec.secure_aggregation.workers),
+            ledger=Ledger(clients=clients, promised=spec.privacy),
+            samples={client: len(part) for client, part in zip(clients, split.clients, strict=True)},
+            weighting=spec.federation.weighting,
+            clip=spec.secure_aggregation.clip,
+            fraction_bits=spec.secure_aggregation.fraction_bits,
+            timeout=spec.secure_aggregation.timeout_seconds,
+        ),
+        grouping=grouping,
+        validation=Validation(
+            predict=lambda parameters: model.predict(parameters, validation_images),
+            labels=data.train_labels[split.validation],
+        ),
+        model=model,
+        initial=model.initial(rng=_stream(spec, _INITIAL)),
+        clients=clients,
+        malicious=frozenset(clients[j] for j in attackers),
+        test_images=data.test_images,
+        test_labels=data.test_labels,
+        begin_round=begin_round,
+        present=faults.present,
+    )
+
+
+def design_of(spec: ExperimentSpec) -> Design:
+    """The design that the specification names or points to.
+
+    Raises:
+        DesignError: If it cannot be made.
+        SpecError: If it is for another number of clients.
+    """
+    design = named_design(spec.design.name) if spec.design.file is None else read_design(Path(spec.design.file))
+    if design.clients != spec.federation.clients:
+        raise SpecError(
+            f"design {design.name!r} is for {design.clients} clients, federation.clients = {spec.federation.clients}; "
+            "change one of them"
+        )
+    return design
+
+
+class _Faults:
+    """Clients that are absent or fall silent at a stage; simulation of dropouts."""
+
+    def __init__(self, faults: Collection[FaultSpec], clients: tuple[str, ...]) -> None:
+        self.round = 0
+        self._clients = clients
+        self._at = {(clients[fault.client], fault.round): fault.stage for fault in faults}
+
+    def present(self, number: int) -> tuple[str, ...]:
+        return tuple(client for client in self._clients if self._at.get((client, number)) != "absent")
+
+    def around(self, client: str, handle: Callable[[str, bytes], bytes]) -> Callable[[str, bytes], bytes]:
+        order = ("keys", "shares", "masked", "unmask")
+
+        def answer(stage: str, payload: bytes) -> bytes:
+            silent = self._at.get((client, self.round))
+            if silent in order and order.index(stage) >= order.index(silent):
+                raise ProtocolError(f"client {client} has left (simulated fault)")
+            return handle(stage, payload)
+
+        return answer
+
+
+def _stream(spec: ExperimentSpec, purpose: int) -> np.random.Generator:
+    return np.random.default_rng([spec.seed, purpose])
+
+
+def _partition(spec: ExperimentSpec, data: ImageData) -> Partition:
+    rng = _stream(spec, _PARTITION)
+    if spec.data.partition == "iid":
+        return partition_iid(
+            samples=len(data.train_labels),
+            clients=spec.federation.clients,
+            validation=spec.data.validation,
+            rng=rng,
+        )
+    return partition_dirichlet(
+        labels=data.train_labels,
+        clients=spec.federation.clients,
+        validation=spec.data.validation,
+        concentration=spec.data.concentration,
+        rng=rng,
+    )
+
+
+def _grouping(spec: ExperimentSpec, clients: tuple[str, ...]) -> Grouping:
+    return assign(design_of(spec), clients, rng=_stream(spec, _SEATS))
+
+
+def _attackers(spec: ExperimentSpec, clients: tuple[str, ...], grouping: Grouping | None) -> list[int]:
+    rng = _stream(spec, _MALICIOUS)
+    for _ in range(_MOST_REDRAWS):
+        drawn: list[int] = draw_malicious(clients=len(clients), count=spec.attack.malicious, rng=rng).tolist()
+        if not spec.attack.require_clean_group or grouping is None:
+            return drawn
+        ids = {clients[j] for j in drawn}
+        if any(not ids & set(grouping.members(i)) for i in range(grouping.design.groups)):
+            return drawn
+    raise SpecError(
+        f"attack.require_clean_group: {spec.attack.malicious} malicious clients contaminated every group in "
+        f"{_MOST_REDRAWS} draws; take fewer, or another design"
+    )

@@ -1,0 +1,245 @@
+"""What an experiment is: a frozen specification, read from TOML, with every default written out."""
+
+import difflib
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fedgt.errors import SpecError
+
+Method = Literal["fedgt", "no-defence", "oracle", "rfa"]
+Stage = Literal["absent", "keys", "shares", "masked", "unmask"]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class DataSpec(_Section):
+    """What is learnt, and how it is shared out."""
+
+    name: Literal["digits", "mnist", "fashion-mnist"] = Field("digits", description="The data set.")
+    partition: Literal["iid", "dirichlet"] = Field("iid", description="How training samples are shared out.")
+    concentration: float = Field(1.0, gt=0, description="Of the Dirichlet partition; small means heterogeneous.")
+    validation: int = Field(100, ge=1, description="Samples of the server's validation set; nobody trains on them.")
+
+
+class FederationSpec(_Section):
+    """Who takes part, and for how long."""
+
+    clients: int = Field(15, ge=1, description="Number of clients.")
+    rounds: int = Field(10, ge=1, description="Communication rounds.")
+    weighting: Literal["samples", "equal"] = Field("samples", description="Weights of all sums.")
+
+
+class TrainingSpec(_Section):
+    """Local training: minibatch SGD on the cross-entropy of the one-layer network."""
+
+    learning_rate: float = Field(0.01, gt=0)
+    batch_size: int = Field(64, ge=1)
+    local_epochs: int = Field(1, ge=1)
+
+
+class AttackSpec(_Section):
+    """What the malicious clients do. Simulation knowledge: it never reaches the defence."""
+
+    kind: Literal["label-flip", "label-permutation", "random-labels"] = "label-flip"
+    malicious: int = Field(0, ge=0, description="n_m, drawn uniformly at random.")
+    source: int = Field(1, ge=0, description="Label under attack (label-flip).")
+    target: int = Field(7, ge=0, description="What it is flipped to (label-flip).")
+    require_clean_group: bool = Field(
+        False, description="Redraw the malicious clients until some group has none of them, as the published code does."
+    )
+
+
+class DesignSpec(_Section):
+    """Who shares a group."""
+
+    name: str = Field("bch-15x8", description="A named design; not used with `file`.")
+    file: str | None = Field(None, description="A CSV or JSON matrix instead.")
+
+
+class ScreenSpec(_Section):
+    """The group test."""
+
+    round: int = Field(1, ge=1, description="The round in which groups are tested, from 1.")
+    utility: Literal["recall", "top1", "balanced-accuracy"] = "balanced-accuracy"
+    source_label: int | None = Field(
+        None, ge=0, description="The label that the user believes to be under attack; the paper's informed choice."
+    )
+    layer: str = Field("weight", description="The tensor that is the classification layer.")
+    silhouette_threshold: float = Field(0.6, ge=-1, le=1)
+    restarts: int = Field(10, ge=1)
+
+
+class DecodeSpec(_Section):
+    """How suspects are named and what follows."""
+
+    strategy: Literal["count", "delta", "bayes"] = "bayes"
+    false_alarm: float = Field(0.05, ge=0, le=1, description="Assumed P(t = 1 | s = 0).")
+    misdetection: float = Field(0.05, ge=0, le=1, description="Assumed P(t = 0 | s = 1).")
+    beta: float = Field(0.5, ge=0, le=1, description="Weight of a misdetection against a false alarm.")
+    kappa: float = Field(0.2, ge=0, le=1, description="Defines n_m^max.")
+    prevalence: float | None = Field(
+        None, ge=0, le=1, description="P(malicious) of every client, instead of an estimate."
+    )
+    max_malicious: int | None = Field(None, ge=0, description="n_m^max itself.")
+    on_undecidable: Literal["stop", "keep-all", "follow-decoder"] = "stop"
+    after_test: Literal["next-round", "same-round"] = "next-round"
+    allow_below_promise: bool = Field(False, description="Accept that `same-round` breaks the promised privacy.")
+
+
+class SecureAggregationSpec(_Section):
+    """Fixed point and transport."""
+
+    clip: float = Field(8.0, gt=0, description="Entries of an update are clipped to +-clip, and counted.")
+    fraction_bits: int = Field(24, ge=1, le=52)
+    timeout_seconds: float = Field(60.0, gt=0, description="Per stage.")
+    workers: int = Field(1, ge=1, description="Clients that work at the same time in this process.")
+
+
+class RfaSpec(_Section):
+    """The baseline RFA."""
+
+    iterations: int = Field(3, ge=1)
+    smoothing: float = Field(1e-6, gt=0)
+
+
+class FaultSpec(_Section):
+    """A client that leaves: simulation of dropouts."""
+
+    client: int = Field(ge=0, description="0-based client number.")
+    round: int = Field(ge=1)
+    stage: Stage = Field("absent", description="`absent` from the start, or the stage at which it falls silent.")
+
+
+class ExperimentSpec(_Section):
+    """A whole run. `privacy` has no default on purpose: the promise is the user's to make."""
+
+    method: Method = "fedgt"
+    seed: int = Field(0, ge=0)
+    privacy: int = Field(ge=1, description="The promised r: no combination of what is revealed mixes fewer clients.")
+    data: DataSpec = DataSpec()
+    federation: FederationSpec = FederationSpec()
+    training: TrainingSpec = TrainingSpec()
+    attack: AttackSpec = AttackSpec()
+    design: DesignSpec = DesignSpec()
+    screen: ScreenSpec = ScreenSpec()
+    decode: DecodeSpec = DecodeSpec()
+    secure_aggregation: SecureAggregationSpec = SecureAggregationSpec()
+    rfa: RfaSpec = RfaSpec()
+    faults: tuple[FaultSpec, ...] = ()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "ExperimentSpec":
+        n = self.federation.clients
+        if self.attack.malicious > n:
+            raise ValueError(f"attack.malicious = {self.attack.malicious}, but there are {n} clients")
+        if self.privacy > n:
+            raise ValueError(f"privacy = {self.privacy}, but there are {n} clients")
+        if self.screen.utility == "recall" and self.screen.source_label is None:
+            raise ValueError(
+                "screen.utility = 'recall' needs screen.source_label, or take 'top1' or 'balanced-accuracy'"
+            )
+        if self.method == "fedgt" and self.screen.round > self.federation.rounds:
+            raise ValueError(f"screen.round = {self.screen.round}, but there are {self.federation.rounds} rounds")
+        for fault in self.faults:
+            if fault.client >= n:
+                raise ValueError(f"faults: client {fault.client}, but clients are numbered 0 to {n - 1}")
+        return self
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON of the resolved specification: the key of its results."""
+        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    def to_toml(self) -> str:
+        """The resolved specification: every default written out; values that are not set are left out."""
+        import tomli_w
+
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+
+
+def read_spec(path: Path, overrides: Mapping[str, Any] | None = None) -> ExperimentSpec:
+    """Read a specification file.
+
+    Args:
+        path: TOML.
+        overrides: Dotted key -> value, such as {"decode.strategy": "count"}.
+
+    Raises:
+        SpecError: Names the file and the line or key, the value, what was needed, and the nearest valid spelling.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"specification {path}: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError(f"specification {path}: not valid TOML: {error}") from error
+    return make_spec(content, overrides, origin=str(path))
+
+
+def make_spec(
+    content: Mapping[str, Any], overrides: Mapping[str, Any] | None = None, *, origin: str = "specification"
+) -> ExperimentSpec:
+    """A specification from nested mappings; see `read_spec`."""
+    merged = json.loads(json.dumps(content, default=str))
+    for key, value in (overrides or {}).items():
+        place = merged
+        *sections, last = key.split(".")
+        for section in sections:
+            place = place.setdefault(section, {})
+            if not isinstance(place, dict):
+                raise SpecError(f"{origin}: {key!r} cannot be set, {section!r} is a value, not a section")
+        place[last] = value
+    try:
+        return ExperimentSpec.model_validate(merged)
+    except ValidationError as error:
+        raise SpecError(f"{origin}: " + "; ".join(_explained(item) for item in error.errors())) from error
+
+
+def _explained(item: Any) -> str:
+    location = [str(part) for part in item["loc"]]
+    key = ".".join(location)
+    if item["type"] == "extra_forbidden":
+        known = _known_keys(location[:-1])
+        near = difflib.get_close_matches(location[-1], known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+        return f"unknown key {key!r}; {hint}"
+    if item["type"] == "missing":
+        return f"{key!r} is missing: {_description(location)}"
+    message = str(item["msg"]).removeprefix("Value error, ")
+    if not key:
+        return message
+    value = item.get("input")
+    text = f"{key} = {value!r}: {message}"
+    if item["type"] == "literal_error" and isinstance(value, str):
+        near = difflib.get_close_matches(value, str(item["ctx"]["expected"]).replace("'", "").split(", "), n=1)
+        text += f"; did you mean {near[0]!r}?" if near else ""
+    return text
+
+
+def _model_at(location: list[str]) -> type[BaseModel]:
+    model: type[BaseModel] = ExperimentSpec
+    for part in location:
+        field = model.model_fields.get(part)
+        if field is not None and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            model = field.annotation
+        elif part == "faults":
+            model = FaultSpec
+    return model
+
+
+def _known_keys(location: list[str]) -> list[str]:
+    return list(_model_at(location).model_fields)
+
+
+def _description(location: list[str]) -> str:
+    field = _model_at(location[:-1]).model_fields.get(location[-1])
+    return (field.description if field is not None else None) or "a value is needed"

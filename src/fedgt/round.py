@@ -1,0 +1,447 @@
+"""One round of federated learning with group testing, readable as the paper's algorithm (section III).
+
+Training round:  secure sum over the kept clients -> new global model.
+Test round:      one secure sum per group -> screen -> decode -> exclude -> global model from what is already revealed.
+
+Nothing is opened before the ledger was asked. What the server learns is in the records: every aggregate with its members,
+its real weights and its status.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+import numpy as np
+
+from fedgt.decode import Decoding, IndependentPrior, Strategy, decode
+from fedgt.engine import SecureSums, Transport, secure_sums
+from fedgt.errors import SpecError
+from fedgt.exclude import Exclusion, OnUndecidable, exclude
+from fedgt.grouping import Grouping
+from fedgt.privacy import Ledger
+from fedgt.screen import ScreenResult, Utility, cluster_screen, layer_features, measure
+from fedgt.secagg import GroupSum, RoundPlan, TensorSpec, default_threshold, fit_fixed_point
+from fedgt.types import ErrorRates, FloatArray, IntArray, Parameters
+
+_log = logging.getLogger(__name__)
+
+Weighting = Literal["samples", "equal"]
+WEIGHTINGS: tuple[Weighting, ...] = get_args(Weighting)
+
+AfterTest = Literal["next-round", "same-round"]
+AFTER_TEST: tuple[AfterTest, ...] = get_args(AfterTest)
+"""What becomes of the local models of a test round. `next-round` (default): they are used for the test only, the global
+model comes from what is already revealed, and the kept clients train again. `same-round`: the paper's behaviour, one more
+sum of the same local models, over the kept clients; the ledger refuses it below the promised r."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Federation:
+    """Who takes part and how their sums are taken.
+
+    Attributes:
+        run: The name of the run; part of every key.
+        transport: Reaches the clients.
+        ledger: Asked before any sum is opened.
+        samples: Client id -> number of samples, public.
+        weighting: `samples` (FedAvg) or `equal`. One weighting for all sums: sums of the same local models with
+            different weights are different rows for the ledger.
+        clip: Entries of an update are clipped to [-clip, clip], and counted.
+        fraction_bits: The fixed-point step is 2^-fraction_bits.
+        timeout: Seconds per stage until a silent client counts as dropped.
+
+    Raises:
+        SpecError: If the weighting is unknown.
+    """
+
+    run: str
+    transport: Transport
+    ledger: Ledger
+    samples: Mapping[str, int]
+    weighting: Weighting = "samples"
+    clip: float = 8.0
+    fraction_bits: int = 24
+    timeout: float = 60.0
+
+    def __post_init__(self) -> None:
+        """Check."""
+        if self.weighting not in WEIGHTINGS:
+            raise SpecError(f"unknown weighting {self.weighting!r}; known are {', '.join(WEIGHTINGS)}")
+
+    def weight(self, client: str) -> int:
+        """The public weight of a client in every sum."""
+        return self.samples[client] if self.weighting == "samples" else 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AggregateRecord:
+    """One aggregate that was asked for: what a client may want to know about what the server saw.
+
+    Attributes:
+        round: The round of the local models.
+        purpose: Why, such as `test-group-3`, `training`, `same-round`.
+        members: The clients whose models are in it, sorted.
+        weights: Their real weights, in the same order.
+        status: `open`, `erased` (it could not be opened) or `refused` (the ledger said no).
+        reason: Why it is not open; empty when it is.
+        dropped: Client -> what happened to it.
+    """
+
+    round: int
+    purpose: str
+    members: tuple[str, ...]
+    weights: tuple[float, ...]
+    status: Literal["open", "erased", "refused"]
+    reason: str
+    dropped: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RoundResult:
+    """What a round leaves behind.
+
+    Attributes:
+        parameters: The new global model.
+        records: Every aggregate asked for.
+        secure_sums: How many sums were opened.
+        bytes_up: From the clients, all stages.
+        bytes_down: To the clients, all stages.
+        clipped: Entries clipped, over all open sums.
+        warnings: What the user should know.
+    """
+
+    parameters: Parameters
+    records: tuple[AggregateRecord, ...]
+    secure_sums: int
+    bytes_up: int
+    bytes_down: int
+    clipped: int
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Validation:
+    """The server's small validation set, seen through any framework's model.
+
+    Attributes:
+        predict: Parameters -> int64[samples], the predicted labels.
+        labels: int64[samples], the true labels.
+    """
+
+    predict: Callable[[Parameters], IntArray]
+    labels: IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScreenSettings:
+    """How groups are tested: the paper's screen (section III.C and V.A).
+
+    Attributes:
+        utility: What is measured on the validation set.
+        source_label: The label under attack, if the user knows it; needed by `recall`, and then also the row of the
+            classification layer that is looked at. None looks at the whole layer.
+        layer: The tensor that is the classification layer, [classes, inputs].
+        silhouette_threshold: s^thres; the paper has 0.6, and 0 for heterogeneous clients.
+        restarts: Starting positions of k-means.
+        seed: Seeds them.
+    """
+
+    utility: Utility = Utility.BALANCED_ACCURACY
+    source_label: int | None = None
+    layer: str = "weight"
+    silhouette_threshold: float = 0.6
+    restarts: int = 10
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeSettings:
+    """How suspects are named (section IV) and what follows.
+
+    Attributes:
+        strategy: `count`, `delta` or `bayes`.
+        rates: What is assumed about the tests; the paper has p = 0.05 both ways.
+        beta: Weight of a misdetection against a false alarm.
+        kappa: Defines n_m^max.
+        largest: n_m^max itself, when the user knows it.
+        on_undecidable: The policy when nobody can be cleared.
+        after_test: What becomes of the local models of the test round.
+        below_promise: The user accepts, by name, that `same-round` breaks the promised r.
+    """
+
+    strategy: Strategy = "bayes"
+    rates: ErrorRates = field(default_factory=lambda: ErrorRates.symmetric(0.05))
+    beta: float = 0.5
+    kappa: float = 0.2
+    largest: int | None = None
+    on_undecidable: OnUndecidable = "stop"
+    after_test: AfterTest = "next-round"
+    below_promise: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ScreeningRound:
+    """A test round: what it leaves behind, and the decision with its evidence."""
+
+    result: RoundResult
+    screen: ScreenResult
+    decoding: Decoding
+    exclusion: Exclusion
+
+
+def training_round(
+    federation: Federation, parameters: Parameters, *, round: int, members: Sequence[str]
+) -> RoundResult:
+    """Secure FedAvg over the given clients: the new model is the old one plus the weighted mean update.
+
+    If the sum cannot be opened (nobody answers, too few are left, the ledger refuses), the model stays as it is and the
+    result says why.
+    """
+    taken = _take(federation, parameters, round=round, purpose="training", groups=[tuple(sorted(members))], test=False)
+    (total,) = taken.sums.sums
+    updated = parameters if total.total is None else _plus(parameters, _mean_update(total))
+    return taken.result(updated, _unusable("the training sum", total))
+
+
+def screening_round(
+    federation: Federation,
+    parameters: Parameters,
+    *,
+    round: int,
+    grouping: Grouping,
+    present: Sequence[str],
+    validation: Validation,
+    screen: ScreenSettings,
+    decoding: DecodeSettings,
+    prior: IndependentPrior | None = None,
+) -> ScreeningRound:
+    """The group test: sums of all groups, screen, decode, exclude, and a global model that reveals nothing more.
+
+    Args:
+        federation: Who takes part.
+        parameters: The global model at the start of the round.
+        round: Its number; names the set of local models for the ledger.
+        grouping: Who shares a group.
+        present: The clients that take part; an absent client enters no group.
+        validation: The server's validation set.
+        screen: How groups are tested.
+        decoding: How suspects are named, and the policies.
+        prior: A prevalence per column of the design, when the user has one.
+    """
+    groups = [grouping.members(i, present) for i in range(grouping.design.groups)]
+    taken = _take(federation, parameters, round=round, purpose="test", groups=groups, test=True)
+    tested = _screen(taken.sums.sums, parameters, grouping, validation, screen)
+    found = decode(
+        grouping.design,
+        tested.outcomes,
+        rates=decoding.rates,
+        strategy=decoding.strategy,
+        prior=prior,
+        beta=decoding.beta,
+        kappa=decoding.kappa,
+        largest=decoding.largest,
+    )
+    decision = exclude(grouping, tested.outcomes, found, on_undecidable=decoding.on_undecidable)
+    updated = _from_negative_groups(parameters, taken.sums.sums, tested)
+    result = taken.result(updated, ())
+    if decoding.after_test == "same-round" and not decision.halt:
+        kept = tuple(client for client in decision.kept if client in set(present))
+        again = _take(
+            federation,
+            parameters,
+            round=round,
+            purpose="same-round",
+            groups=[kept],
+            test=False,
+            override=decoding.below_promise,
+        )
+        (total,) = again.sums.sums
+        updated = updated if total.total is None else _plus(parameters, _mean_update(total))
+        result = _joined(result, again.result(updated, _unusable("the same-round sum", total)))
+    return ScreeningRound(result=result, screen=tested, decoding=found, exclusion=decision)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Taken:
+    """Sums that were asked for, before they became a model."""
+
+    sums: SecureSums
+    records: tuple[AggregateRecord, ...]
+    warnings: tuple[str, ...]
+
+    def result(self, parameters: Parameters, warnings: Sequence[str]) -> RoundResult:
+        return RoundResult(
+            parameters=parameters,
+            records=self.records,
+            secure_sums=sum(1 for one in self.sums.sums if one.status == "open"),
+            bytes_up=self.sums.bytes_up,
+            bytes_down=self.sums.bytes_down,
+            clipped=sum(one.clipped for one in self.sums.sums),
+            warnings=(*self.warnings, *warnings),
+        )
+
+
+def _take(
+    federation: Federation,
+    parameters: Parameters,
+    *,
+    round: int,
+    purpose: str,
+    groups: Sequence[tuple[str, ...]],
+    test: bool,
+    override: bool = False,
+) -> _Taken:
+    weights = {client: federation.weight(client) for group in groups for client in group}
+    largest = max((sum(weights[client] for client in group) for group in groups), default=0)
+    entries = sum(array.size for array in parameters.values())
+    plan = RoundPlan(
+        run=federation.run,
+        round=round,
+        purpose=purpose,
+        groups=tuple(groups),
+        thresholds=tuple(default_threshold(len(group)) for group in groups),
+        weights=weights,
+        encoding=fit_fixed_point(
+            clip=federation.clip,
+            fraction_bits=federation.fraction_bits,
+            weight_sum=max(largest, 1),
+            count_sum=entries * max((len(group) for group in groups), default=0),
+        ),
+        tensors=tuple(TensorSpec(name=name, shape=array.shape) for name, array in parameters.items()),
+    )
+    refused: dict[int, str] = {}
+
+    def authorise(members: tuple[tuple[str, ...], ...]) -> tuple[str | None, ...]:
+        rows = [{client: float(weights[client]) for client in group} for group in members]
+        verdicts = federation.ledger.permit(rows, models=f"round-{round}", test=test, override=override)
+        refused.update({i: verdict for i, verdict in enumerate(verdicts) if verdict is not None and members[i]})
+        return verdicts
+
+    sums = secure_sums(federation.transport, plan, parameters, authorise=authorise, timeout=federation.timeout)
+    records = tuple(
+        _record(round, purpose if len(groups) == 1 else f"{purpose}-group-{one.group}", one, weights, refused)
+        for one in sums.sums
+    )
+    warnings = [*sums.warnings, *_dominated(groups, weights, purpose)]
+    clipped = sum(one.clipped for one in sums.sums)
+    if clipped:
+        warnings.append(
+            f"round {round}, {purpose}: {clipped} entries of updates were clipped to +-{federation.clip:g}; "
+            "raise the clip if the updates are honest"
+        )
+    return _Taken(sums=sums, records=records, warnings=tuple(warnings))
+
+
+def _record(
+    round: int, purpose: str, one: GroupSum, weights: Mapping[str, int], refused: Mapping[int, str]
+) -> AggregateRecord:
+    members = tuple(sorted(one.members))
+    return AggregateRecord(
+        round=round,
+        purpose=purpose,
+        members=members,
+        weights=tuple(float(weights[client]) for client in members),
+        status="open" if one.status == "open" else "refused" if one.group in refused else "erased",
+        reason=one.reason,
+        dropped=dict(one.dropped),
+    )
+
+
+def _dominated(groups: Sequence[tuple[str, ...]], weights: Mapping[str, int], purpose: str) -> list[str]:
+    """A sum in which one weight dwarfs the others hides little of that client (case: weights 1, 1, 1, 100)."""
+    warnings = []
+    for number, group in enumerate(groups):
+        w = np.array([weights[client] for client in group], dtype=np.float64)
+        if len(w) < 2:
+            continue
+        effective = float(w.sum() ** 2 / (w**2).sum())
+        if effective < len(w) / 2:
+            heaviest = group[int(w.argmax())]
+            warnings.append(
+                f"{purpose}, group {number}: its weights count like {effective:.2f} equal members instead of {len(w)}; "
+                f"client {heaviest} dominates the sum and is nearly visible in it: use weighting = 'equal'"
+            )
+    return warnings
+
+
+def _mean_update(total: GroupSum) -> dict[str, FloatArray]:
+    if total.total is None:
+        raise SpecError(f"the sum of group {total.group} is not open: {total.reason}")
+    return {name: values / total.weight for name, values in total.total.items()}
+
+
+def _plus(
+    parameters: Parameters, update: Mapping[str, FloatArray]
+) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.floating]]]:
+    return {
+        name: (values.astype(np.float64) + update[name]).astype(values.dtype) for name, values in parameters.items()
+    }
+
+
+def _unusable(what: str, total: GroupSum) -> tuple[str, ...]:
+    if total.total is not None:
+        return ()
+    reason = total.reason or "no usable client"
+    return (f"{what} is not open, the global model stays as it was: {reason}",)
+
+
+def _screen(
+    sums: Sequence[GroupSum],
+    parameters: Parameters,
+    grouping: Grouping,
+    validation: Validation,
+    settings: ScreenSettings,
+) -> ScreenResult:
+    if settings.layer not in parameters:
+        raise SpecError(
+            f"classification layer {settings.layer!r} is no tensor of the model; it has {', '.join(parameters)}"
+        )
+    utilities = np.full(len(sums), np.nan)
+    layers = np.full((len(sums), *parameters[settings.layer].shape), np.nan)
+    for i, one in enumerate(sums):
+        if one.total is not None:
+            mean = _plus(parameters, _mean_update(one))
+            layers[i] = mean[settings.layer]
+            utilities[i] = measure(
+                settings.utility, validation.predict(mean), validation.labels, source_label=settings.source_label
+            )
+    return cluster_screen(
+        layer_features(layers, settings.source_label),
+        utilities,
+        erased=np.array([one.total is None for one in sums]),
+        max_group_size=int(grouping.design.group_sizes.max()),
+        silhouette_threshold=settings.silhouette_threshold,
+        restarts=settings.restarts,
+        seed=settings.seed,
+    )
+
+
+def _from_negative_groups(parameters: Parameters, sums: Sequence[GroupSum], tested: ScreenResult) -> Parameters:
+    """The weighted mean over the negative groups: a combination of sums already opened, so it reveals nothing more.
+
+    With no negative group the global model stays as it was.
+    """
+    clean = [
+        one for one, t in zip(sums, tested.outcomes.values.tolist(), strict=True) if t == 0 and one.total is not None
+    ]
+    weight = sum(one.weight for one in clean)
+    if not clean:
+        return parameters
+    update = {
+        name: np.sum([one.total[name] for one in clean if one.total is not None], axis=0) / weight
+        for name in parameters
+    }
+    return _plus(parameters, update)
+
+
+def _joined(first: RoundResult, second: RoundResult) -> RoundResult:
+    return RoundResult(
+        parameters=second.parameters,
+        records=(*first.records, *second.records),
+        secure_sums=first.secure_sums + second.secure_sums,
+        bytes_up=first.bytes_up + second.bytes_up,
+        bytes_down=first.bytes_down + second.bytes_down,
+        clipped=first.clipped + second.clipped,
+        warnings=(*first.warnings, *second.warnings),
+    )
