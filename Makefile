@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOCK := requirements/lock.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check format bench results clean
+.PHONY: help demo test test-fast check format bench schema results clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -46,6 +46,9 @@ format: $(VENV)/.dev ## format the code
 bench: $(VENV)/.dev ## speed, as ratios against a named baseline
 	$(BIN)/python benchmarks/decoder.py
 	$(BIN)/python benchmarks/secure_sums.py
+
+schema: $(VENV)/.core ## regenerate docs/result.schema.json
+	$(BIN)/python -c 'import json; from fedgt.experiment import result_schema; print(json.dumps(result_schema(), indent=1))' > docs/result.schema.json
 
 results: $(VENV)/.dev ## the demo over 20 seeds and the MNIST tables, into docs/results (the latter needs FEDGT_DATA, half an hour)
 	$(BIN)/python benchmarks/demo_rates.py

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedgt.errors import SpecError
+from fedgt.experiment.one_run import OnRound, run
 from fedgt.experiment.result import RunResult, write_result
-from fedgt.experiment.run import OnRound, run
 from fedgt.experiment.spec import ExperimentSpec
 
 

@@ -220,7 +220,9 @@ def _explained(item: Any) -> str:
     value = item.get("input")
     text = f"{key} = {value!r}: {message}"
     if item["type"] == "literal_error" and isinstance(value, str):
-        near = difflib.get_close_matches(value, str(item["ctx"]["expected"]).replace("'", "").split(", "), n=1)
+        near = difflib.get_close_matches(
+            value, str(item["ctx"]["expected"]).replace(" or ", ", ").replace("'", "").split(", "), n=1
+        )
         text += f"; did you mean {near[0]!r}?" if near else ""
     return text
 

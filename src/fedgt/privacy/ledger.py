@@ -157,7 +157,7 @@ class Ledger:
             if support.upper < self._promised
             else f"only r >= {support.lower} could be proved about {account}"
         )
-        return f"withheld: {found}, the promise is {self._promised}"
+        return f"{found}, the promise is {self._promised}"
 
     def _vector(self, row: Row) -> FloatArray:
         unknown = sorted(set(row) - set(self._column))

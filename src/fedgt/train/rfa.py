@@ -15,8 +15,7 @@ from fedgt.secagg import RoundPlan, TensorSpec, default_threshold, weiszfeld_enc
 from fedgt.types import FloatArray, Parameters
 
 GENERAL_POSITION = (
-    "only the clients know the weights of RFA's sums; "
-    "their privacy r is computed for weights in general position"
+    "only the clients know the weights of RFA's sums; their privacy r is computed for weights in general position"
 )
 
 

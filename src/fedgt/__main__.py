@@ -1,0 +1,5 @@
+"""`python -m fedgt` is the command `fedgt`."""
+
+from fedgt.cli import main
+
+main()

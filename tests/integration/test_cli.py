@@ -1,0 +1,164 @@
+"""The command line as a user calls it: data on stdout, errors in one line on stderr, documented exit codes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedgt._version import __version__
+from fedgt.design import named_design
+
+ROWS = "\n".join(",".join(map(str, row)) for row in named_design("bch-15x8").matrix.tolist())
+
+
+def fedgt(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "fedgt", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+    )
+
+
+@pytest.fixture
+def matrix(tmp_path: Path) -> Path:
+    path = tmp_path / "A.csv"
+    path.write_text(ROWS + "\n")
+    return path
+
+
+def test_version_and_help() -> None:
+    assert fedgt("--version").stdout.strip() == f"fedgt {__version__}"
+    text = fedgt("--help").stdout
+    for command in ("demo", "run", "decode", "design"):
+        assert command in text
+
+
+def decoded(matrix: Path, *more: str) -> Any:
+    done = fedgt("decode", "--matrix", matrix, "--outcomes", "1101?000", *more, "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("strategy", ["count", "delta", "bayes"])
+def test_decode_prints_one_json_object(matrix: Path, strategy: str) -> None:
+    answer = decoded(
+        matrix, "--prevalence", "0.2", "--false-alarm", "0.05", "--misdetection", "0.05", "--strategy", strategy
+    )
+    assert {"log_odds", "flagged", "strategy", "estimated_malicious"} <= set(answer)
+    assert len(answer["log_odds"]) == 15
+    assert answer["strategy"] == strategy
+    assert answer["estimated_malicious"] == 2
+    assert 4 in answer["flagged"]
+
+
+def test_decode_agrees_with_the_library(matrix: Path) -> None:
+    from fedgt.decode import IndependentPrior, forward_backward
+    from fedgt.types import ErrorRates, Outcomes
+
+    expected = forward_backward(
+        named_design("bch-15x8"),
+        Outcomes.parse("1101?000"),
+        ErrorRates(false_alarm=0.1, misdetection=0.02),
+        IndependentPrior.uniform(15, 0.2),
+    )
+    answer = decoded(matrix, "--prevalence", "0.2", "--false-alarm", "0.1", "--misdetection", "0.02")
+    assert answer["log_odds"] == pytest.approx(expected.log_odds.tolist())
+
+
+def test_per_client_priors_and_infinite_log_odds(matrix: Path) -> None:
+    priors = ",".join(["0", "1", *["0.2"] * 13])
+    answer = decoded(matrix, "--priors", priors)
+    assert answer["log_odds"][0] == "inf"
+    assert answer["log_odds"][1] == "-inf"
+
+
+def test_max_malicious_caps_the_estimate(matrix: Path) -> None:
+    assert decoded(matrix, "--max-malicious", "1", "--strategy", "count")["estimated_malicious"] == 1
+
+
+def test_decode_without_json_is_a_table(matrix: Path) -> None:
+    done = fedgt("decode", "--matrix", matrix, "--outcomes", "1101?000")
+    assert done.returncode == 0
+    assert "P(malicious)" in done.stdout
+    assert done.stdout.count("flagged") >= 2
+
+
+def test_design_prints_one_json_object(matrix: Path) -> None:
+    done = fedgt("design", "--matrix", matrix, "--kappa", "0.2", "--json")
+    answer = json.loads(done.stdout)
+    assert (answer["clients"], answer["groups"], answer["privacy"], answer["max_malicious"]) == (15, 8, 4, 5)
+    assert answer["group_sizes"] == [4] * 8
+    assert len(answer["contamination"]) == 16
+    assert answer["contamination"][3] == pytest.approx(0.006593, abs=1e-6)
+
+
+def test_a_named_design_can_be_written_and_read_back(tmp_path: Path, matrix: Path) -> None:
+    done = fedgt("design", "--name", "bch-15x8", "--write", tmp_path / "B.csv")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "B.csv").read_text() == matrix.read_text()
+    assert "privacy r: 4" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["decode", "--matrix", "A.csv", "--outcomes", "0101"], 2, "4 outcomes for a design with 8 groups"),
+        (["decode", "--matrix", "A.csv", "--outcomes", "0101x000"], 2, "'x'"),
+        (["decode", "--matrix", "no.csv", "--outcomes", "0"], 2, "no.csv"),
+        (["decode", "--matrix", "A.csv", "--outcomes", "00000000", "--prevalence", "2"], 2, "prevalence"),
+        (["decode", "--matrix", "A.csv", "--outcomes", "00000000", "--priors", "0.1,x"], 2, "--priors"),
+        (["decode", "--matrix", "A.csv", "--outcomes", "00000000", "--strategy", "bp"], 2, "count"),
+        (
+            ["decode", "--matrix", "B.csv", "--outcomes", "10", "--false-alarm", "0", "--misdetection", "0"],
+            1,
+            "contradict each other",
+        ),
+        (["design"], 2, "--matrix FILE or --name NAME"),
+        (["design", "--name", "bch-16x8"], 2, "known are bch-15x8"),
+        (["run", "no.toml", "--out", "x"], 2, "no.toml"),
+        (["run", "s.toml", "--out", "x", "--set", "decode.strategy"], 2, "KEY=VALUE"),
+        (["run", "s.toml", "--out", "x", "--set", "decode.strtegy=count"], 2, "did you mean 'strategy'"),
+        (["run", "s.toml", "--out", "x", "--strategy", "cuont"], 2, "did you mean 'count'"),
+        (["nonsense"], 2, "nonsense"),
+    ],
+)
+def test_errors_are_one_line_on_stderr_with_the_documented_exit_code(
+    tmp_path: Path, matrix: Path, arguments: list[str], code: int, message: str
+) -> None:
+    (tmp_path / "B.csv").write_text("1,1,0\n1,1,0\n")
+    (tmp_path / "s.toml").write_text("privacy = 4\n")
+    done = fedgt(*arguments, cwd=tmp_path)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_run_writes_a_folder_and_prints_pure_json(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text("privacy = 4\n[federation]\nrounds = 2\n[screen]\nutility = 'top1'\n")
+    done = fedgt("run", tmp_path / "s.toml", "--out", tmp_path / "out", "--seed", "3", "--malicious", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["seed"] == 3
+    assert sum(c["truth"] == "malicious" for c in answer["clients"]) == 1
+    assert json.loads((tmp_path / "out" / "result.json").read_text()) == answer
+    again = fedgt("run", tmp_path / "s.toml", "--out", tmp_path / "out")
+    assert again.returncode == 2
+    assert "already holds" in again.stderr
+
+
+def test_the_demo_names_suspects_and_shows_three_accuracies(tmp_path: Path) -> None:
+    done = fedgt("demo", "--out", tmp_path / "demo")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    for word in ("client-00", "P(malicious)", "truth", "missed attackers", "no-defence", "fedgt", "oracle", "privacy"):
+        assert word in done.stdout
+    result = json.loads((tmp_path / "demo" / "fedgt" / "result.json").read_text())
+    assert result["seed"] == 1
+    assert sum(c["truth"] == "malicious" for c in result["clients"]) == 3

@@ -1,0 +1,57 @@
+"""The paper's setting on real MNIST; the whole tables are in benchmarks/paper_mnist.py."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedgt.experiment import make_spec, run
+from fedgt.train import ImageData, load
+
+
+@pytest.fixture(scope="module")
+def data(mnist_dir: Path) -> ImageData:
+    return load("mnist", mnist_dir)
+
+
+def spec(method: str, malicious: int, **more: Any) -> Any:
+    return make_spec(
+        {
+            "seed": 0,
+            "privacy": 4,
+            "method": method,
+            "data": {"name": "mnist"},
+            "attack": {"malicious": malicious},
+            "screen": {"utility": "recall", "source_label": 1},
+            "decode": {"on_undecidable": "keep-all"},
+            **more,
+        }
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.needs_mnist
+@pytest.mark.parametrize(
+    ("method", "malicious", "top1", "attack"),
+    [
+        ("no-defence", 5, (89.49, 0.18), (3.15, 0.40)),
+        ("oracle", 5, (90.34, 0.16), (0.04, 0.04)),
+        ("rfa", 5, (90.26, 0.10), (0.17, 0.03)),
+    ],
+)
+def test_ten_rounds_reach_the_papers_accuracies(
+    data: ImageData, method: str, malicious: int, top1: tuple[float, float], attack: tuple[float, float]
+) -> None:
+    """Label flip 1 -> 7; the paper's mean and standard deviation, one run within four of them."""
+    last = run(spec(method, malicious), data=data).rounds[-1]
+    assert last.attack_accuracy is not None
+    assert 100 * last.top1_accuracy == pytest.approx(top1[0], abs=4 * top1[1])
+    assert 100 * last.attack_accuracy == pytest.approx(attack[0], abs=4 * attack[1])
+
+
+@pytest.mark.slow
+@pytest.mark.needs_mnist
+def test_the_defence_lowers_the_attack_accuracy_of_three_attackers(data: ImageData) -> None:
+    none, ours = run(spec("no-defence", 5), data=data), run(spec("fedgt", 5), data=data)
+    assert ours.privacy.strict == 4
+    assert (ours.rounds[-1].attack_accuracy or 0) < (none.rounds[-1].attack_accuracy or 0)
