@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOCK := requirements/lock.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check format bench schema results clean
+.PHONY: help demo test test-fast check format bench reference results clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,21 +34,21 @@ test-fast: $(VENV)/.dev ## the tests without whole experiments
 	$(BIN)/python -m pytest -n auto -m 'not slow'
 
 check: $(VENV)/.dev ## formatting, lint, types, layers
-	$(BIN)/ruff format --check src tests benchmarks
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks docs
+	$(BIN)/ruff check src tests benchmarks docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 format: $(VENV)/.dev ## format the code
-	$(BIN)/ruff format src tests benchmarks
-	$(BIN)/ruff check --fix src tests benchmarks
+	$(BIN)/ruff format src tests benchmarks docs
+	$(BIN)/ruff check --fix src tests benchmarks docs
 
 bench: $(VENV)/.dev ## speed, as ratios against a named baseline
 	$(BIN)/python benchmarks/decoder.py
 	$(BIN)/python benchmarks/secure_sums.py
 
-schema: $(VENV)/.core ## regenerate docs/result.schema.json
-	$(BIN)/python -c 'import json; from fedgt.experiment import result_schema; print(json.dumps(result_schema(), indent=1))' > docs/result.schema.json
+reference: $(VENV)/.dev ## regenerate docs/specification.md and docs/result.schema.json
+	$(BIN)/python docs/generate_reference.py
 
 results: $(VENV)/.dev ## the demo over 20 seeds and the MNIST tables, into docs/results (the latter needs FEDGT_DATA, half an hour)
 	$(BIN)/python benchmarks/demo_rates.py

@@ -40,15 +40,17 @@ class FederationSpec(_Section):
 class TrainingSpec(_Section):
     """Local training: minibatch SGD on the cross-entropy of the one-layer network."""
 
-    learning_rate: float = Field(0.01, gt=0)
-    batch_size: int = Field(64, ge=1)
-    local_epochs: int = Field(1, ge=1)
+    learning_rate: float = Field(0.01, gt=0, description="Of plain SGD.")
+    batch_size: int = Field(64, ge=1, description="Samples a step; the last batch may be shorter.")
+    local_epochs: int = Field(1, ge=1, description="Passes over the own samples in a round.")
 
 
 class AttackSpec(_Section):
     """What the malicious clients do. Simulation knowledge: it never reaches the defence."""
 
-    kind: Literal["label-flip", "label-permutation", "random-labels"] = "label-flip"
+    kind: Literal["label-flip", "label-permutation", "random-labels"] = Field(
+        "label-flip", description="Targeted, or untargeted: every label moved by one, or drawn anew."
+    )
     malicious: int = Field(0, ge=0, description="n_m, drawn uniformly at random.")
     source: int = Field(1, ge=0, description="Label under attack (label-flip).")
     target: int = Field(7, ge=0, description="What it is flipped to (label-flip).")
@@ -68,29 +70,39 @@ class ScreenSpec(_Section):
     """The group test."""
 
     round: int = Field(1, ge=1, description="The round in which groups are tested, from 1.")
-    utility: Literal["recall", "top1", "balanced-accuracy"] = "balanced-accuracy"
+    utility: Literal["recall", "top1", "balanced-accuracy"] = Field(
+        "balanced-accuracy", description="What is measured on the validation set; `recall` needs `source_label`."
+    )
     source_label: int | None = Field(
         None, ge=0, description="The label that the user believes to be under attack; the paper's informed choice."
     )
     layer: str = Field("weight", description="The tensor that is the classification layer.")
-    silhouette_threshold: float = Field(0.6, ge=-1, le=1)
-    restarts: int = Field(10, ge=1)
+    silhouette_threshold: float = Field(
+        0.6, ge=-1, le=1, description="Below it the groups form one cluster; the paper has 0 for heterogeneous clients."
+    )
+    restarts: int = Field(10, ge=1, description="Starting positions of k-means.")
 
 
 class DecodeSpec(_Section):
     """How suspects are named and what follows."""
 
-    strategy: Literal["count", "delta", "bayes"] = "bayes"
-    false_alarm: float = Field(0.05, ge=0, le=1, description="Assumed P(t = 1 | s = 0).")
-    misdetection: float = Field(0.05, ge=0, le=1, description="Assumed P(t = 0 | s = 1).")
+    strategy: Literal["count", "delta", "bayes"] = Field("bayes", description="See docs/decoding.md.")
+    false_alarm: float = Field(0.05, ge=0, le=1, description="Assumed probability that a clean group tests positive.")
+    misdetection: float = Field(
+        0.05, ge=0, le=1, description="Assumed probability that a contaminated group tests negative."
+    )
     beta: float = Field(0.5, ge=0, le=1, description="Weight of a misdetection against a false alarm.")
     kappa: float = Field(0.2, ge=0, le=1, description="Defines n_m^max.")
     prevalence: float | None = Field(
         None, ge=0, le=1, description="P(malicious) of every client, instead of an estimate."
     )
     max_malicious: int | None = Field(None, ge=0, description="n_m^max itself.")
-    on_undecidable: Literal["stop", "keep-all", "follow-decoder"] = "stop"
-    after_test: Literal["next-round", "same-round"] = "next-round"
+    on_undecidable: Literal["stop", "keep-all", "follow-decoder"] = Field(
+        "stop", description="What happens when no group is clean, or everybody is flagged."
+    )
+    after_test: Literal["next-round", "same-round"] = Field(
+        "next-round", description="What becomes of the test round's local models; see docs/privacy.md."
+    )
     allow_below_promise: bool = Field(False, description="Accept that `same-round` breaks the promised privacy.")
 
 
@@ -98,7 +110,7 @@ class SecureAggregationSpec(_Section):
     """Fixed point and transport."""
 
     clip: float = Field(8.0, gt=0, description="Entries of an update are clipped to +-clip, and counted.")
-    fraction_bits: int = Field(24, ge=1, le=52)
+    fraction_bits: int = Field(24, ge=1, le=52, description="The step is 2^-fraction_bits.")
     timeout_seconds: float = Field(60.0, gt=0, description="Per stage.")
     workers: int = Field(1, ge=1, description="Clients that work at the same time in this process.")
 
@@ -106,23 +118,23 @@ class SecureAggregationSpec(_Section):
 class RfaSpec(_Section):
     """The baseline RFA."""
 
-    iterations: int = Field(3, ge=1)
-    smoothing: float = Field(1e-6, gt=0)
+    iterations: int = Field(3, ge=1, description="Weiszfeld steps a round, one secure sum each.")
+    smoothing: float = Field(1e-6, gt=0, description="nu, in the unit of the update's norm.")
 
 
 class FaultSpec(_Section):
     """A client that leaves: simulation of dropouts."""
 
     client: int = Field(ge=0, description="0-based client number.")
-    round: int = Field(ge=1)
+    round: int = Field(ge=1, description="From 1.")
     stage: Stage = Field("absent", description="`absent` from the start, or the stage at which it falls silent.")
 
 
 class ExperimentSpec(_Section):
     """A whole run. `privacy` has no default on purpose: the promise is the user's to make."""
 
-    method: Method = "fedgt"
-    seed: int = Field(0, ge=0)
+    method: Method = Field("fedgt", description="The defence, or what it is compared with.")
+    seed: int = Field(0, ge=0, description="Of data shares, attackers, seats, initial model and sample order.")
     privacy: int = Field(ge=1, description="The promised r: no combination of what is revealed mixes fewer clients.")
     data: DataSpec = DataSpec()
     federation: FederationSpec = FederationSpec()

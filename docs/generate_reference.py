@@ -1,0 +1,63 @@
+"""Writes docs/specification.md and docs/result.schema.json from the code: `make reference`. A test compares them."""
+
+import json
+from pathlib import Path
+from typing import get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from fedgt.experiment import ExperimentSpec, result_schema
+from fedgt.experiment.spec import FaultSpec
+
+HERE = Path(__file__).parent
+HEAD = """# The specification of a run
+
+`fedgt run SPEC.toml --out DIR` reads a TOML file with these keys; only `privacy` has no default. `--set section.key=value` changes
+any of them. The resolved specification, every default written out, is kept as `spec.toml` in the run folder; the SHA-256 of its
+canonical form is the `spec_hash` of the result (`result.schema.json` describes the result). Written by `make reference`.
+
+| key | values | default | meaning |
+|---|---|---|---|"""
+KINDS = {int: "integer", float: "number", str: "text", bool: "true, false"}
+
+
+def _values(field: FieldInfo) -> str:
+    arguments = get_args(field.annotation)
+    if arguments and all(isinstance(value, str) for value in arguments):
+        return ", ".join(f"`{value}`" for value in arguments)
+    kinds = [KINDS[kind] for kind in (arguments or (field.annotation,)) if kind in KINDS]
+    return " or ".join(kinds) + (" or unset" if type(None) in arguments else "")
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "none, must be given"
+    return "unset" if field.default is None else f"`{json.dumps(field.default)}`".replace('"', "")
+
+
+def _rows(model: type[BaseModel], prefix: str = "") -> list[str]:
+    rows = []
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        section = FaultSpec if name == "faults" else kind
+        if isinstance(section, type) and issubclass(section, BaseModel):
+            title = f"[[{name}]]" if name == "faults" else f"[{name}]"
+            rows.append(f"| **{title}** | | | {(section.__doc__ or '').strip()} |")
+            rows += _rows(section, f"{name}.")
+        else:
+            rows.append(f"| `{prefix}{name}` | {_values(field)} | {_default(field)} | {field.description or ''} |")
+    return rows
+
+
+def reference() -> dict[str, str]:
+    """File name -> content."""
+    return {
+        "specification.md": "\n".join([HEAD, *_rows(ExperimentSpec)]) + "\n",
+        "result.schema.json": json.dumps(result_schema(), indent=1) + "\n",
+    }
+
+
+if __name__ == "__main__":
+    for name, content in reference().items():
+        (HERE / name).write_text(content, encoding="utf-8")
