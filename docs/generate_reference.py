@@ -13,9 +13,10 @@ from fedgt.experiment.spec import FaultSpec
 HERE = Path(__file__).parent
 HEAD = """# The specification of a run
 
-`fedgt run SPEC.toml --out DIR` reads a TOML file with these keys; only `privacy` has no default. `--set section.key=value` changes
-any of them. The resolved specification, every default written out, is kept as `spec.toml` in the run folder; the SHA-256 of its
-canonical form is the `spec_hash` of the result (`result.schema.json` describes the result). Written by `make reference`.
+`fedgt run SPEC.toml --out DIR` reads a TOML file with these keys; only `privacy` has no default. `--set section.key=value`
+changes any of them. The resolved specification, every default written out, is kept as `spec.toml` in the run folder; the
+SHA-256 of its canonical form is the `spec_hash` of the result (`result.schema.json` describes the result). Written by
+`make reference`.
 
 | key | values | default | meaning |
 |---|---|---|---|"""
