@@ -27,7 +27,7 @@ def _values(field: FieldInfo) -> str:
     arguments = get_args(field.annotation)
     if arguments and all(isinstance(value, str) for value in arguments):
         return ", ".join(f"`{value}`" for value in arguments)
-    kinds = [KINDS[kind] for kind in (arguments or (field.annotation,)) if kind in KINDS]
+    kinds = [KINDS[kind] for kind in (arguments or (field.annotation,)) if kind in KINDS] or ["rows of integers"]
     return " or ".join(kinds) + (" or unset" if type(None) in arguments else "")
 
 

@@ -1,9 +1,10 @@
 """From accusations to decisions: who is kept, who is excluded, and the reason in plain words."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from fedgt.decode import Decoding
+from fedgt.decode import UNDECIDABLE, Decoding
 from fedgt.errors import SpecError
 from fedgt.grouping import Grouping
 from fedgt.types import ERASED, NEGATIVE, POSITIVE, Outcomes
@@ -12,8 +13,14 @@ VerdictName = Literal["keep", "exclude", "undecided", "untested"]
 
 OnUndecidable = Literal["stop", "keep-all", "follow-decoder"]
 ON_UNDECIDABLE: tuple[OnUndecidable, ...] = get_args(OnUndecidable)
-"""What to do when no group is known to be clean, or everybody is flagged: stop the run (default), go on with everybody, or
-do what the decoder says, as the paper's pipeline would."""
+"""What to do when nobody can be cleared (all groups positive, all tested clients flagged, no group tested, or outcomes that
+contradict each other): stop the run (default), go on with everybody, or do what the decoder says, as the paper's pipeline
+would."""
+
+OnUntested = Literal["keep", "exclude-silent", "exclude"]
+ON_UNTESTED: tuple[OnUntested, ...] = get_args(OnUntested)
+"""What becomes of a client without a tested group. Falling silent in the test round must not be a way around the test, so
+the default leaves out those who were absent or dropped out themselves; those whose groups were lost through others stay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,43 +72,62 @@ class Exclusion:
 
 
 def exclude(
-    grouping: Grouping, outcomes: Outcomes, decoding: Decoding, *, on_undecidable: OnUndecidable = "stop"
+    grouping: Grouping,
+    outcomes: Outcomes,
+    decoding: Decoding,
+    *,
+    on_undecidable: OnUndecidable = "stop",
+    on_untested: OnUntested = "exclude-silent",
+    silent: Mapping[str, str] | None = None,
 ) -> Exclusion:
     """Turn the decoder's accusations into exclusions.
 
     Args:
-        grouping: Who sat where.
+        grouping: Who sat where, with the members that the sums were really over.
         outcomes: What the tests said, for the reasons.
         decoding: Whom the decoder accuses.
-        on_undecidable: The policy for outcomes from which nobody can be cleared (all groups positive, or all clients
-            flagged). There is no silent "keep everybody".
+        on_undecidable: The policy for outcomes from which nobody can be cleared. There is no silent "keep everybody".
+        on_untested: The policy for clients without a tested group.
+        silent: Client -> what happened, for those who took no part in the test through their own doing.
 
     Raises:
-        SpecError: If the policy is unknown.
+        SpecError: If a policy is unknown.
     """
-    if on_undecidable not in ON_UNDECIDABLE:
-        raise SpecError(f"unknown policy {on_undecidable!r}; known are {', '.join(ON_UNDECIDABLE)}")
-    undecidable = decoding.status in ("all-positive", "all-flagged")
+    for policy, known in ((on_undecidable, ON_UNDECIDABLE), (on_untested, ON_UNTESTED)):
+        if policy not in known:
+            raise SpecError(f"unknown policy {policy!r}; known are {', '.join(known)}")
+    undecidable = decoding.status in UNDECIDABLE
     follow = not undecidable or on_undecidable == "follow-decoder"
+    if undecidable and on_undecidable != "follow-decoder":
+        on_untested = "keep"  # nobody is singled out when nobody could be tested
     verdicts = tuple(
-        _verdict(grouping, outcomes, decoding, column, follow=follow) for column in range(grouping.design.clients)
+        _verdict(grouping, outcomes, decoding, column, follow=follow, on_untested=on_untested, silent=silent or {})
+        for column in range(grouping.design.clients)
     )
+    nobody_left = all(v.excluded for v in verdicts)
+    last = "; nobody is left, so the run stops" if nobody_left else ""
     if not undecidable:
-        return Exclusion(verdicts=verdicts, halt=False, reason=decoding.reason)
+        return Exclusion(verdicts=verdicts, halt=nobody_left, reason=decoding.reason + last)
     action = {
         "stop": "the run stops here, as the policy says",
         "keep-all": "everybody is kept, as the policy says",
         "follow-decoder": "the decoder's accusations are followed, as the policy says",
     }[on_undecidable]
-    nobody_left = all(v.excluded for v in verdicts)
     return Exclusion(
-        verdicts=verdicts,
-        halt=on_undecidable == "stop" or nobody_left,
-        reason=f"{decoding.reason}; {action}" + ("; nobody is left, so the run stops" if nobody_left else ""),
+        verdicts=verdicts, halt=on_undecidable == "stop" or nobody_left, reason=f"{decoding.reason}; {action}{last}"
     )
 
 
-def _verdict(grouping: Grouping, outcomes: Outcomes, decoding: Decoding, column: int, *, follow: bool) -> Verdict:
+def _verdict(
+    grouping: Grouping,
+    outcomes: Outcomes,
+    decoding: Decoding,
+    column: int,
+    *,
+    follow: bool,
+    on_untested: OnUntested,
+    silent: Mapping[str, str],
+) -> Verdict:
     client = grouping.clients[column]
     groups = grouping.design.groups_of(column)
     values = [int(outcomes.values[g]) for g in groups]
@@ -110,9 +136,17 @@ def _verdict(grouping: Grouping, outcomes: Outcomes, decoding: Decoding, column:
         f", {erased} not opened" if erased else ""
     )
     flagged = bool(decoding.flagged[column])
+    left_out = False
     name: VerdictName
     if positive + negative == 0:
-        name, reason = "untested", "in no group" if not groups else "none of its groups has an outcome"
+        name = "untested"
+        reason = (
+            f"took no part in the test: {silent[client]}"
+            if client in silent
+            else ("in no group" if not groups else "none of its groups has an outcome")
+        )
+        left_out = on_untested == "exclude" or (on_untested == "exclude-silent" and client in silent)
+        reason += "; left out, as the policy says" if left_out else "; kept, as the policy says"
     elif not follow:
         name, reason = "undecided", f"{heard}, and {decoding.reason}"
     elif flagged:
@@ -128,7 +162,7 @@ def _verdict(grouping: Grouping, outcomes: Outcomes, decoding: Decoding, column:
     return Verdict(
         client=client,
         verdict=name,
-        excluded=name == "exclude",
+        excluded=name == "exclude" or left_out,
         reason=reason,
         posterior=float(decoding.posterior[column]),
         log_odds=float(decoding.log_odds[column]),

@@ -14,15 +14,16 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from fedgt.decode import Decoding, IndependentPrior, Strategy, decode
+from fedgt.decode import STRATEGIES, Decoding, IndependentPrior, Strategy, decode, without_evidence
+from fedgt.design import Design
 from fedgt.engine import SecureSums, Transport, secure_sums
-from fedgt.errors import SpecError
-from fedgt.exclude import Exclusion, OnUndecidable, exclude
+from fedgt.errors import ContradictoryOutcomesError, SpecError
+from fedgt.exclude import ON_UNDECIDABLE, ON_UNTESTED, Exclusion, OnUndecidable, OnUntested, exclude
 from fedgt.grouping import Grouping
 from fedgt.privacy import Ledger
-from fedgt.screen import ScreenResult, Utility, cluster_screen, layer_features, measure
+from fedgt.screen import ScreenResult, Utility, check_settings, cluster_screen, layer_features, measure
 from fedgt.secagg import GroupSum, RoundPlan, TensorSpec, default_threshold, fit_fixed_point
-from fedgt.types import ErrorRates, FloatArray, IntArray, Parameters
+from fedgt.types import ErrorRates, FloatArray, IntArray, Outcomes, Parameters
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +71,13 @@ class Federation:
             raise SpecError(f"unknown weighting {self.weighting!r}; known are {', '.join(WEIGHTINGS)}")
 
     def weight(self, client: str) -> int:
-        """The public weight of a client in every sum."""
+        """The public weight of a client in every sum.
+
+        Raises:
+            SpecError: If the client is not registered.
+        """
+        if client not in self.samples:
+            raise SpecError(f"client {client!r} is not registered: its number of samples is unknown")
         return self.samples[client] if self.weighting == "samples" else 1
 
 
@@ -154,6 +161,17 @@ class ScreenSettings:
     restarts: int = 10
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        """Check what can be checked before a sum is opened."""
+        check_settings(
+            max_clusters=2,
+            silhouette_threshold=self.silhouette_threshold,
+            restarts=self.restarts,
+            seed=self.seed,
+        )
+        if self.utility.needs_source_label and self.source_label is None:
+            raise SpecError("utility 'recall' needs the source label, or take 'top1' or 'balanced-accuracy'")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeSettings:
@@ -166,6 +184,7 @@ class DecodeSettings:
         kappa: Defines n_m^max.
         largest: n_m^max itself, when the user knows it.
         on_undecidable: The policy when nobody can be cleared.
+        on_untested: The policy for clients without a tested group.
         after_test: What becomes of the local models of the test round.
         below_promise: The user accepts, by name, that `same-round` breaks the promised r.
     """
@@ -176,8 +195,23 @@ class DecodeSettings:
     kappa: float = 0.2
     largest: int | None = None
     on_undecidable: OnUndecidable = "stop"
+    on_untested: OnUntested = "exclude-silent"
     after_test: AfterTest = "next-round"
     below_promise: bool = False
+
+    def __post_init__(self) -> None:
+        """Check what can be checked before a sum is opened."""
+        for name, value, known in (
+            ("strategy", self.strategy, STRATEGIES),
+            ("on_undecidable", self.on_undecidable, ON_UNDECIDABLE),
+            ("on_untested", self.on_untested, ON_UNTESTED),
+            ("after_test", self.after_test, AFTER_TEST),
+        ):
+            if value not in known:
+                raise SpecError(f"unknown {name} {value!r}; known are {', '.join(known)}")
+        for name, number in (("beta", self.beta), ("kappa", self.kappa)):
+            if not 0.0 <= number <= 1.0:
+                raise SpecError(f"{name} = {number}; a number from 0 to 1 is needed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -229,20 +263,21 @@ def screening_round(
         decoding: How suspects are named, and the policies.
         prior: A prevalence per column of the design, when the user has one.
     """
+    _check_layer(screen, parameters)
     groups = [grouping.members(i, present) for i in range(grouping.design.groups)]
     taken = _take(federation, parameters, round=round, purpose="test", groups=groups, test=True)
-    tested = _screen(taken.sums.sums, parameters, grouping, validation, screen)
-    found = decode(
-        grouping.design,
+    # An outcome speaks about those whose models are in the sum, not about those who were to be in it.
+    real = _real_grouping(grouping, taken.sums.sums)
+    tested = _screen(taken.sums.sums, parameters, real, validation, screen)
+    found = _decoded(real, tested.outcomes, decoding, prior)
+    decision = exclude(
+        real,
         tested.outcomes,
-        rates=decoding.rates,
-        strategy=decoding.strategy,
-        prior=prior,
-        beta=decoding.beta,
-        kappa=decoding.kappa,
-        largest=decoding.largest,
+        found,
+        on_undecidable=decoding.on_undecidable,
+        on_untested=decoding.on_untested,
+        silent=_silent(grouping, present, taken.sums.sums),
     )
-    decision = exclude(grouping, tested.outcomes, found, on_undecidable=decoding.on_undecidable)
     updated = _from_negative_groups(parameters, taken.sums.sums, tested)
     result = taken.result(updated, ())
     if decoding.after_test == "same-round" and not decision.halt:
@@ -260,6 +295,47 @@ def screening_round(
         updated = updated if total.total is None else _plus(parameters, _mean_update(total))
         result = _joined(result, again.result(updated, _unusable("the same-round sum", total)))
     return ScreeningRound(result=result, screen=tested, decoding=found, exclusion=decision)
+
+
+def _decoded(
+    grouping: Grouping, outcomes: Outcomes, settings: DecodeSettings, prior: IndependentPrior | None
+) -> Decoding:
+    try:
+        return decode(
+            grouping.design,
+            outcomes,
+            rates=settings.rates,
+            strategy=settings.strategy,
+            prior=prior,
+            beta=settings.beta,
+            kappa=settings.kappa,
+            largest=settings.largest,
+        )
+    except ContradictoryOutcomesError as error:
+        return without_evidence(grouping.design.clients, settings.strategy, "contradictory", str(error))
+
+
+def _real_grouping(grouping: Grouping, sums: Sequence[GroupSum]) -> Grouping:
+    """The same seats, with the members that each opened sum is really over; rows of sums that are not open stay."""
+    matrix = grouping.design.matrix.copy()
+    column = {client: j for j, client in enumerate(grouping.clients)}
+    for one in sums:
+        if one.total is not None:
+            matrix[one.group] = 0
+            matrix[one.group, [column[client] for client in one.members]] = 1
+    design = Design(matrix=matrix, name=grouping.design.name, source=grouping.design.source)
+    return Grouping(design=design, clients=grouping.clients)
+
+
+def _silent(grouping: Grouping, present: Sequence[str], sums: Sequence[GroupSum]) -> dict[str, str]:
+    """Clients of the design whose model is in no sum through their own doing, with what happened to them."""
+    there = set(present)
+    reasons = {client: "absent" for client in grouping.clients if client not in there}
+    for one in sums:
+        for client, reason in one.dropped.items():
+            if client not in one.members:
+                reasons.setdefault(client, reason)
+    return reasons
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -382,8 +458,17 @@ def _plus(
 def _unusable(what: str, total: GroupSum) -> tuple[str, ...]:
     if total.total is not None:
         return ()
-    reason = total.reason or "no usable client"
+    reason = total.reason if total.members else f"no usable client ({total.reason or 'nobody takes part'})"
     return (f"{what} is not open, the global model stays as it was: {reason}",)
+
+
+def _check_layer(settings: ScreenSettings, parameters: Parameters) -> None:
+    """What would fail after the sums are open must fail before."""
+    if settings.layer not in parameters:
+        raise SpecError(
+            f"classification layer {settings.layer!r} is no tensor of the model; it has {', '.join(parameters)}"
+        )
+    layer_features(parameters[settings.layer][None], settings.source_label)
 
 
 def _screen(
@@ -393,10 +478,6 @@ def _screen(
     validation: Validation,
     settings: ScreenSettings,
 ) -> ScreenResult:
-    if settings.layer not in parameters:
-        raise SpecError(
-            f"classification layer {settings.layer!r} is no tensor of the model; it has {', '.join(parameters)}"
-        )
     utilities = np.full(len(sums), np.nan)
     layers = np.full((len(sums), *parameters[settings.layer].shape), np.nan)
     for i, one in enumerate(sums):

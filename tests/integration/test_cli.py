@@ -126,6 +126,13 @@ def test_a_named_design_can_be_written_and_read_back(tmp_path: Path, matrix: Pat
         (["run", "s.toml", "--out", "x", "--set", "decode.strtegy=count"], 2, "did you mean 'strategy'"),
         (["run", "s.toml", "--out", "x", "--strategy", "cuont"], 2, "did you mean 'count'"),
         (["nonsense"], 2, "nonsense"),
+        (["run", "s.toml", "--out", "x", "--set", "privacy=true"], 2, "privacy = True"),
+        (["run", "spec.toml", "--out", "."], 2, "would overwrite the specification"),
+        (["run", "s.toml", "--out", "x", "--set", "design.name=identity-15"], 2, "give r = 1 at most"),
+        (["decode", "--matrix", "A.csv", "--outcomes", "01010101", "--max-malicious", "99"], 2, "0 to 15"),
+        (["design", "--name", "bch-15x8", "--write", "/nonexistent/x.csv"], 1, "/nonexistent/x.csv"),
+        (["design", "--name", "identity-1000000"], 2, "1 to 10000"),
+        (["design", "--matrix", "null.json"], 2, "got None in row 0, column 1"),
     ],
 )
 def test_errors_are_one_line_on_stderr_with_the_documented_exit_code(
@@ -133,6 +140,8 @@ def test_errors_are_one_line_on_stderr_with_the_documented_exit_code(
 ) -> None:
     (tmp_path / "B.csv").write_text("1,1,0\n1,1,0\n")
     (tmp_path / "s.toml").write_text("privacy = 4\n")
+    (tmp_path / "spec.toml").write_text("privacy = 4\n")
+    (tmp_path / "null.json").write_text("[[1, null]]")
     done = fedgt(*arguments, cwd=tmp_path)
     assert done.returncode == code
     assert message in done.stderr
@@ -151,6 +160,27 @@ def test_run_writes_a_folder_and_prints_pure_json(tmp_path: Path) -> None:
     again = fedgt("run", tmp_path / "s.toml", "--out", tmp_path / "out")
     assert again.returncode == 2
     assert "already holds" in again.stderr
+
+
+def test_a_run_that_ends_early_exits_with_one(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(
+        "privacy = 4\n[federation]\nrounds = 2\n[screen]\nutility = 'top1'\n"
+        + "".join(f"[[faults]]\nclient = {j}\nround = 1\n" for j in range(15))
+    )
+    done = fedgt("run", tmp_path / "s.toml", "--out", tmp_path / "out")
+    assert done.returncode == 1
+    assert "stopped: round 1: every group is erased" in done.stdout
+
+
+def test_a_design_name_with_markup_is_printed_as_it_is(tmp_path: Path) -> None:
+    rows = named_design("bch-15x8").matrix.tolist()
+    (tmp_path / "A.json").write_text(json.dumps({"name": "my [/b] design", "matrix": rows}))
+    (tmp_path / "s.toml").write_text(
+        "privacy = 4\n[federation]\nrounds = 1\n[design]\nfile = 'A.json'\n[screen]\nutility = 'top1'\n"
+    )
+    done = fedgt("run", tmp_path / "s.toml", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "my [/b] design" in done.stdout
 
 
 def test_the_demo_names_suspects_and_shows_three_accuracies(tmp_path: Path) -> None:

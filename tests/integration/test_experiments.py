@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import runpy
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,7 @@ def comparable(result: RunResult) -> str:
 
 
 def decisions(result: RunResult) -> Any:
-    """Everything but the name of the specification."""
-    return result.model_dump(mode="json", exclude={"cpu_seconds", "spec_hash"})
+    return result.model_dump(mode="json", exclude={"cpu_seconds"})
 
 
 def test_the_same_specification_gives_the_same_result_to_the_byte() -> None:
@@ -192,7 +192,7 @@ def test_a_run_folder_holds_everything_needed_to_repeat_the_run(tmp_path: Path) 
 
 def test_a_folder_with_a_result_is_not_overwritten_by_accident(tmp_path: Path) -> None:
     run_into(spec(federation__rounds=1), tmp_path)
-    with pytest.raises(SpecError, match="already holds the result"):
+    with pytest.raises(SpecError, match=r"already holds spec\.toml, result\.json"):
         run_into(spec(federation__rounds=1), tmp_path)
     run_into(spec(federation__rounds=1), tmp_path, overwrite=True)
 
@@ -225,11 +225,69 @@ def test_infinite_log_odds_are_strings_and_unknown_ones_null() -> None:
         ({"privacy": 4, "faults": [{"client": 15, "round": 1}]}, "clients are numbered 0 to 14"),
         ({"privacy": 4, "faults": [{"client": 1, "rond": 1}]}, "did you mean 'round'"),
         ({"privacy": 0}, "greater than or equal to 1"),
+        ({"privacy": True}, "privacy = True"),
+        ({"privacy": "4"}, "privacy = '4'"),
+        ({"privacy": 4, "faults": [{"client": 1, "round": 11}]}, "there are 10 rounds"),
+        ({"privacy": 4, "faults": [{"client": 1, "round": 1}] * 2}, "two faults in round 1"),
+        ({"privacy": 4, "decode": {"max_malicious": 99}}, "max_malicious = 99"),
     ],
 )
 def test_a_bad_specification_names_key_value_and_the_nearest_spelling(content: Any, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         make_spec(content)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"privacy": 5}, "give r = 4 at most"),
+        ({"design__name": "identity-15"}, "give r = 1 at most"),
+        ({"screen__layer": "fc"}, "classification layer is 'weight'"),
+        ({"screen__source_label": 42}, "classes of digits are 0 to 9"),
+        ({"data__validation": 1}, "no sample among the 1"),
+    ],
+)
+def test_what_would_break_the_test_round_is_refused_before_the_first_round(changes: Any, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        run(spec(**changes))
+
+
+def test_an_error_in_a_round_keeps_what_was_opened_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    import fedgt.round as round_module
+    from fedgt.errors import ProtocolError
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        raise ProtocolError("the screen broke")
+
+    monkeypatch.setattr(round_module, "cluster_screen", broken)
+    result = run(spec(screen__round=2))
+    assert result.status == "failed"
+    assert result.reason == "round 2 failed: the screen broke"
+    assert len(result.rounds) == 1
+    assert result.privacy.strict == 4  # the eight group sums of round 2 were opened and count
+
+
+def test_attackers_who_fall_silent_in_the_test_round_are_left_out() -> None:
+    malicious = [i for i, c in enumerate(run(spec(federation__rounds=1)).clients) if c.truth == "malicious"]
+    faults = [{"client": j, "round": 1, "stage": "masked"} for j in malicious]
+    result = run(spec(faults=faults))
+    assert {result.clients[j].verdict for j in malicious} == {"untested"}
+    assert all(result.clients[j].excluded for j in malicious)
+    assert any("left out untested" in w for w in result.warnings)
+    kept = run(spec(faults=faults, decode__on_untested="keep"))
+    assert not any(kept.clients[j].excluded for j in malicious)
+
+
+def test_the_hash_holds_the_matrix_itself_and_not_how_the_work_is_done(tmp_path: Path) -> None:
+    (tmp_path / "A.csv").write_text("1,1,0\n0,1,1\n")
+    (tmp_path / "s.toml").write_text("privacy = 2\n[federation]\nclients = 3\nrounds = 1\n[design]\nfile = 'A.csv'\n")
+    first = read_spec(tmp_path / "s.toml")
+    assert first.design.matrix == ((1, 1, 0), (0, 1, 1))
+    assert make_spec(tomllib.loads(first.to_toml())).digest == first.digest
+    (tmp_path / "A.csv").write_text("1,1,1\n0,1,1\n")
+    assert read_spec(tmp_path / "s.toml").digest != first.digest
+    assert spec(secure_aggregation__workers=4).digest == spec().digest
+    assert spec(secure_aggregation__clip=4.0).digest != spec().digest
 
 
 def test_a_design_of_another_size_is_refused() -> None:

@@ -120,11 +120,40 @@ def test_all_clients_failing_leaves_the_model_and_keeps_every_id(bench: Make, gr
     assert result.decoding.status == "no-outcomes"
     assert str(result.screen.outcomes) == "????????"
     assert [v.verdict for v in result.exclusion.verdicts] == ["untested"] * 15
+    assert result.exclusion.halt
+    assert result.exclusion.excluded == ()
     assert {v.client for v in result.exclusion.verdicts} == set(names)
     np.testing.assert_array_equal(result.result.parameters["bias"], START["bias"])
     training = training_round(made.federation, START, round=2, members=names)
     assert training.records[0].status == "erased"
-    assert "the global model stays as it was" in training.warnings[0]
+    assert "no usable client" in training.warnings[0]
+
+
+def test_outcomes_speak_about_the_members_who_were_in_the_sum(bench: Make, grouping: Grouping) -> None:
+    """The attacker is absent: nobody else may be accused for its groups, and it gets no clean bill."""
+    made = bench(honest_and_malicious({"c08"}), privacy=3)
+    present = [c for c in grouping.clients if c != "c08"]
+    result = screened(made.federation, grouping, present=present, on_untested="keep")
+    assert result.exclusion.excluded == ()
+    assert result.exclusion.verdicts[8].verdict == "untested"
+    assert all(not (set(v.groups) & {0, 4, 6, 7}) or v.client != "c08" for v in result.exclusion.verdicts)
+
+
+def test_settings_are_checked_before_a_sum_is_opened(bench: Make) -> None:
+    """Case 23: an unknown name is never replaced by another."""
+    for wrong, message in (
+        ({"after_test": "same_round"}, "known are next-round, same-round"),
+        ({"strategy": "bp"}, "known are count, delta, bayes"),
+        ({"on_untested": "maybe"}, "exclude-silent"),
+        ({"beta": 2.0}, "beta = 2.0"),
+    ):
+        with pytest.raises(SpecError, match=message):
+            DecodeSettings(**wrong)
+    with pytest.raises(SpecError, match="needs the source label"):
+        ScreenSettings(utility=Utility.RECALL)
+    made = bench({"a": update_of(1), "b": update_of(2)})
+    with pytest.raises(SpecError, match="'stranger' is not registered"):
+        training_round(made.federation, START, round=1, members=["a", "b", "stranger"])
 
 
 def test_the_malicious_client_is_excluded_and_the_model_comes_from_negative_groups(
@@ -163,7 +192,11 @@ def test_a_leaving_client_turns_its_groups_into_erasures_at_four_and_is_recovere
     at_three = screened(bench(honest_and_malicious({"c09"}), silent={"c03": stage}, privacy=3).federation, grouping)
     assert "?" not in str(at_three.screen.outcomes)
     assert [len(r.members) for r in at_three.result.records] == [3, 4, 3, 3, 4, 4, 4, 4]
-    assert at_three.exclusion.excluded == ("c09",)
+    assert at_three.exclusion.excluded == ("c03", "c09")  # who fell silent in the test is left out
+    verdict = at_three.exclusion.verdicts[3]
+    assert verdict.verdict == "untested"
+    assert "c03 has left" in verdict.reason
+    assert verdict.groups == ()  # it is in none of the sums that were opened
 
 
 def test_a_client_that_leaves_at_the_unmask_is_in_the_sum_already(bench: Make, grouping: Grouping) -> None:

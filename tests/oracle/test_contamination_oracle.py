@@ -70,4 +70,14 @@ def test_kappa_must_be_a_probability() -> None:
 
 def test_too_many_groups_are_refused_with_the_limit() -> None:
     with pytest.raises(DesignError, match="limited to 22 groups"):
-        all_contaminated(identity(23))
+        all_contaminated(from_matrix(np.eye(23, dtype=int) + np.eye(23, k=1, dtype=int)))
+
+
+def test_groups_that_share_nobody_are_counted_however_many_there_are() -> None:
+    assert max_malicious(identity(40)) == 39
+    design = from_matrix([[1, 1, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0], [0, 0, 0, 1, 1, 0]])  # client 5 is in no group
+    for q, row in enumerate(negative_group_counts(design)):
+        expected = [0] * 4
+        for chosen in combinations(range(6), q):
+            expected[int((design.matrix[:, list(chosen)].sum(axis=1) == 0).sum())] += 1
+        assert list(row) == expected

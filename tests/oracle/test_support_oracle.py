@@ -122,9 +122,14 @@ def test_rows_that_are_no_finite_matrix_are_refused(rows: object) -> None:
         minimum_support(rows)  # type: ignore[arg-type]
 
 
-def test_multiples_of_the_prime_do_not_fool_the_search() -> None:
-    """A row that vanishes modulo p is refused rather than overlooked."""
+def test_a_common_factor_of_a_row_changes_nothing() -> None:
+    support = minimum_support([[2_147_483_647, 0], [1, 1]])
+    assert support is not None
+    assert support.r == 1
+
+
+def test_rows_that_lose_rank_modulo_the_prime_are_refused_rather_than_overlooked() -> None:
     from fedgt.errors import PrivacyError
 
     with pytest.raises(PrivacyError, match="rank"):
-        minimum_support([[2_147_483_647, 0], [1, 1]])
+        minimum_support([[2_147_483_647, 1], [0, 1]])

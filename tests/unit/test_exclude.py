@@ -57,9 +57,33 @@ def test_a_client_in_no_group_is_untested_and_kept() -> None:
     outcomes = Outcomes.parse("0?")
     exclusion = exclude(grouping, outcomes, decode(grouping.design, outcomes, rates=RATES))
     assert exclusion.verdicts[2].verdict == "untested"
-    assert exclusion.verdicts[2].reason == "in no group"
+    assert exclusion.verdicts[2].reason == "in no group; kept, as the policy says"
     assert "1 not opened" in exclusion.verdicts[0].reason
     assert not exclusion.verdicts[2].excluded
+
+
+def test_falling_silent_in_the_test_is_no_way_around_it_unless_the_policy_says_so() -> None:
+    grouping = Grouping(design=from_matrix([[1, 1, 0], [0, 0, 1]]), clients=("a", "b", "c"))
+    outcomes = Outcomes.parse("0?")
+    decoding = decode(grouping.design, outcomes, rates=RATES)
+    silent = {"c": "masked: timeout"}
+    assert exclude(grouping, outcomes, decoding, silent=silent).excluded == ("c",)
+    assert exclude(grouping, outcomes, decoding, silent=silent, on_untested="keep").excluded == ()
+    assert exclude(grouping, outcomes, decoding).excluded == ()  # lost through others: kept
+    assert exclude(grouping, outcomes, decoding, on_untested="exclude").excluded == ("c",)
+    verdict = exclude(grouping, outcomes, decoding, silent=silent).verdicts[2]
+    assert verdict.verdict == "untested"
+    assert "took no part in the test: masked: timeout; left out" in verdict.reason
+
+
+def test_with_no_outcome_at_all_the_policy_decides() -> None:
+    outcomes = Outcomes.parse("?" * 8)
+    decoding = decode(GROUPING.design, outcomes, rates=RATES)
+    assert decoding.estimated_malicious is None
+    assert exclude(GROUPING, outcomes, decoding).halt
+    kept = exclude(GROUPING, outcomes, decoding, on_undecidable="keep-all", silent=dict.fromkeys(GROUPING.clients, "x"))
+    assert not kept.halt
+    assert kept.excluded == ()
 
 
 def test_a_tie_is_told_to_both_sides_of_it() -> None:

@@ -1,6 +1,7 @@
 """The command line: one file per command. Data goes to stdout, progress to stderr.
 
-Exit codes: 0 all well, 1 the work failed, 2 bad usage or bad input.
+Exit codes: 0 all well, 1 the work failed (outcomes that contradict each other and runs that end early included), 2 bad usage
+or bad input.
 """
 
 import os
@@ -10,7 +11,7 @@ import typer
 
 from fedgt._version import __version__
 from fedgt.cli import decode_command, demo_command, design_command, run_command
-from fedgt.errors import DesignError, FedGTError, ShapeError, SpecError
+from fedgt.errors import CalibrationError, DesignError, FedGTError, ShapeError, SpecError
 
 app = typer.Typer(
     name="fedgt",
@@ -45,7 +46,7 @@ def main() -> None:
     """Run the command line; every error of fedgt becomes one line on stderr and an exit code."""
     try:
         app()
-    except (SpecError, DesignError, ShapeError) as error:
+    except (SpecError, DesignError, ShapeError, CalibrationError) as error:
         typer.echo(f"fedgt: {error}", err=True)
         sys.exit(2)
     except FedGTError as error:
@@ -54,4 +55,7 @@ def main() -> None:
     except BrokenPipeError:
         # The reader (head, a pager) has seen enough; without this Python complains once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        typer.echo(f"fedgt: {error}", err=True)
         sys.exit(1)

@@ -31,7 +31,7 @@ def demo(
 
     from fedgt.cli.progress import round_bar
     from fedgt.cli.tables import print_verdicts
-    from fedgt.experiment import RunResult, make_spec, run, write_result
+    from fedgt.experiment import RunResult, make_spec, run, run_into
 
     console = Console(highlight=False, soft_wrap=True)
     began = time.perf_counter()
@@ -39,12 +39,9 @@ def demo(
     for method in ("no-defence", "fedgt", "oracle"):
         spec = make_spec(DEMO, {"seed": seed, "method": method})
         with round_bar(method) as on_round:
-            results[method] = run(spec, on_round=on_round)
-        if out is not None:
-            folder = out / method
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "spec.toml").write_text(spec.to_toml(), encoding="utf-8")
-            write_result(results[method], folder)
+            results[method] = (
+                run(spec, on_round=on_round) if out is None else run_into(spec, out / method, on_round=on_round)
+            )
     if as_json:
         typer.echo(json.dumps({name: one.model_dump(mode="json") for name, one in results.items()}, allow_nan=False))
         return
@@ -59,7 +56,7 @@ def demo(
     wronged = [c.id for c in ours.clients if c.truth == "benign" and c.excluded]
     console.print(f"missed attackers: {', '.join(missed) or 'none'}; wrongly excluded: {', '.join(wronged) or 'none'}")
     if ours.status == "stopped":
-        console.print(f"stopped: {ours.reason}")
+        console.print(f"stopped: {ours.reason}", markup=False)
     console.print(f"\n{'':<12}{'top-1 accuracy':>16}{'9s taken for 3s':>18}{'rounds':>8}")
     for name, one in results.items():
         last = one.rounds[-1]

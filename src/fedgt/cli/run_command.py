@@ -26,6 +26,7 @@ def run(
     """Simulate the federation of a specification through real secure aggregation."""
     from fedgt.cli.progress import round_bar
     from fedgt.cli.tables import print_run
+    from fedgt.errors import SpecError
     from fedgt.experiment import read_spec, run_into
 
     overrides: dict[str, Any] = {
@@ -39,6 +40,8 @@ def run(
         if value is not None
     }
     overrides |= dict(_assignment(text) for text in change or [])
+    if (out / "spec.toml").resolve() == spec.resolve():
+        raise SpecError(f"--out {out} would overwrite the specification {spec}; take another folder")
     resolved = read_spec(spec, overrides)
     with round_bar(resolved.method) as on_round:
         result = run_into(resolved, out, data_dir=data_dir, on_round=on_round, overwrite=overwrite)
@@ -47,6 +50,8 @@ def run(
     else:
         print_run(result)
         typer.echo(f"written to {out}")
+    if result.status != "finished":
+        raise typer.Exit(1)
 
 
 def _assignment(text: str) -> tuple[str, Any]:

@@ -13,6 +13,9 @@ def print_run(result: "RunResult") -> None:
     console = Console(highlight=False, soft_wrap=True)
     if result.test is not None:
         print_verdicts(result)
+    if not result.rounds:
+        console.print(f"{result.status}: {result.reason}", markup=False)
+        return
     last = result.rounds[-1]
     text = f"after round {last.round}: top-1 accuracy {100 * last.top1_accuracy:.2f} %"
     if last.attack_accuracy is not None:
@@ -24,8 +27,8 @@ def print_run(result: "RunResult") -> None:
         f"{privacy.cautious if privacy.cautious is not None else 'no'} test rows together"
         + (" (below the promise, as the specification allows)" if privacy.overridden else "")
     )
-    if result.status == "stopped":
-        console.print(f"stopped: {result.reason}")
+    if result.status != "finished":
+        console.print(f"stopped: {result.reason}", markup=False)
     for warning in result.warnings:
         console.print(f"warning: {warning}", markup=False)
 
@@ -39,9 +42,8 @@ def print_verdicts(result: "RunResult") -> None:
     test = result.test
     if test is None:
         return
-    table = Table(
-        title=f"group test in round {test.round}: {test.design}, outcomes {test.outcomes}", title_justify="left"
-    )
+    title = Text(f"group test in round {test.round}: {test.design}, outcomes {test.outcomes}")
+    table = Table(title=title, title_justify="left")
     table.add_column("client")
     table.add_column("groups (+ positive, - negative, ? erased)")
     table.add_column("P(malicious)", justify="right")

@@ -4,11 +4,12 @@ from fedgt.decode.calibrate import Calibration, calibrate
 from fedgt.decode.estimate import CountEstimate, estimate_malicious
 from fedgt.decode.exact import all_log_odds, expected_errors
 from fedgt.decode.priors import CountPrior, IndependentPrior, Prior
-from fedgt.decode.strategies import STRATEGIES, Decoding, Strategy, decode
+from fedgt.decode.strategies import STRATEGIES, UNDECIDABLE, Decoding, Strategy, decode, without_evidence
 from fedgt.decode.trellis import Posterior, forward_backward
 
 __all__ = [
     "STRATEGIES",
+    "UNDECIDABLE",
     "Calibration",
     "CountEstimate",
     "CountPrior",
@@ -23,4 +24,5 @@ __all__ = [
     "estimate_malicious",
     "expected_errors",
     "forward_backward",
+    "without_evidence",
 ]

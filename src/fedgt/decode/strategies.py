@@ -24,7 +24,9 @@ from fedgt.types import POSITIVE, BoolArray, ErrorRates, FloatArray, Outcomes, f
 Strategy = Literal["count", "delta", "bayes"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
-Status = Literal["decided", "nobody-estimated", "all-positive", "all-flagged", "no-outcomes"]
+Status = Literal["decided", "nobody-estimated", "all-positive", "all-flagged", "no-outcomes", "contradictory"]
+UNDECIDABLE: tuple[Status, ...] = ("all-positive", "all-flagged", "no-outcomes", "contradictory")
+"""The states in which nobody can be cleared: a policy must decide."""
 
 _TIE = 1e-9  # log-odds closer than this differ by rounding only
 
@@ -39,9 +41,10 @@ class Decoding:
             was given, the prevalence is 0 and every entry is +inf: the decoder was not run.
         posterior: float64[clients]: P(malicious | t).
         flagged: bool[clients]: whom the strategy accuses.
-        estimated_malicious: n_m-hat.
+        estimated_malicious: n_m-hat; None when nothing was tested.
         status: `decided`; `nobody-estimated` (n_m-hat = 0); `all-positive` (no group came out clean: any accusation rests
-            on nothing but the prior); `all-flagged` (nobody would be left); `no-outcomes` (every group is erased).
+            on nothing but the prior); `all-flagged` (no tested client would be left); `no-outcomes` (every group is erased);
+            `contradictory` (no set of malicious clients explains the outcomes).
         reason: The status in plain words.
         tied: Clients at the boundary of `count` that could not be told apart; of these the lower numbers were taken.
     """
@@ -50,7 +53,7 @@ class Decoding:
     log_odds: FloatArray
     posterior: FloatArray
     flagged: BoolArray
-    estimated_malicious: int
+    estimated_malicious: int | None
     status: Status
     reason: str
     tied: tuple[int, ...]
@@ -93,7 +96,7 @@ def decode(
         raise SpecError(f"beta = {beta}; a weight from 0 to 1 is needed")
     n = design.clients
     if not outcomes.present.any():
-        return _nothing_known(n, strategy, prior)
+        return without_evidence(n, strategy, "no-outcomes", "every group is erased: nobody was tested", prior)
     estimate = estimate_malicious(design, outcomes, kappa=kappa, largest=largest)
     count = estimate.malicious
     if strategy == "bayes":
@@ -107,8 +110,9 @@ def decode(
         used = prior or IndependentPrior.uniform(n, count / n)
         posterior = forward_backward(design, outcomes, rates, used)
         flagged, tied = _paper_flags(design, outcomes, posterior, used, strategy, count, rates, beta)
-    flagged = np.logical_and(flagged, _tested(design, outcomes))
-    status, reason = _status(outcomes, flagged, strategy, estimate)
+    tested = _tested(design, outcomes)
+    flagged = np.logical_and(flagged, tested)
+    status, reason = _status(outcomes, flagged, tested, strategy, estimate)
     return Decoding(
         strategy=strategy,
         log_odds=frozen(posterior.log_odds, np.float64),
@@ -142,7 +146,8 @@ def _paper_flags(
     threshold = calibrate(tested, rates, count, beta=beta).threshold
     offset = np.array([_log_ratio(1.0 - prevalence, prevalence) for prevalence in prior.prevalence])
     flagged: BoolArray = np.less(posterior.log_odds, threshold + offset)
-    return flagged, ()
+    # A client that is certainly malicious is flagged although its likelihood ratio is undefined (prevalence 1).
+    return np.logical_or(flagged, posterior.log_odds == -np.inf), ()
 
 
 def _smallest(log_odds: FloatArray, count: int, candidates: BoolArray) -> tuple[BoolArray, tuple[int, ...]]:
@@ -168,7 +173,9 @@ def _tested(design: Design, outcomes: Outcomes) -> BoolArray:
     return tested
 
 
-def _status(outcomes: Outcomes, flagged: BoolArray, strategy: Strategy, estimate: CountEstimate) -> tuple[Status, str]:
+def _status(
+    outcomes: Outcomes, flagged: BoolArray, tested: BoolArray, strategy: Strategy, estimate: CountEstimate
+) -> tuple[Status, str]:
     positive = int((outcomes.values == POSITIVE).sum())
     present = int(outcomes.present.sum())
     suffix = (
@@ -181,8 +188,8 @@ def _status(outcomes: Outcomes, flagged: BoolArray, strategy: Strategy, estimate
         return "all-positive", (
             f"all {present} tested groups are positive: no group is known to be clean, so nobody can be cleared{suffix}"
         )
-    if flagged.all():
-        return "all-flagged", f"every client is flagged: nobody would be left to train{suffix}"
+    if flagged[tested].all():
+        return "all-flagged", f"every tested client is flagged: nobody who was tested would be left to train{suffix}"
     if strategy != "bayes" and estimate.malicious == 0:
         return "nobody-estimated", (
             f"{outcomes.negatives} of {present} groups are negative: no malicious client is estimated{suffix}"
@@ -194,19 +201,20 @@ def _status(outcomes: Outcomes, flagged: BoolArray, strategy: Strategy, estimate
     )
 
 
-def _nothing_known(n: int, strategy: Strategy, prior: Prior | None) -> Decoding:
-    prevalence = prior.prevalence if isinstance(prior, IndependentPrior) else np.full(n, np.nan)
-    log_odds = (
-        np.array([_log_ratio(1.0 - p, p) for p in prevalence]) if isinstance(prior, IndependentPrior) else prevalence
-    )
+def without_evidence(
+    clients: int, strategy: Strategy, status: Status, reason: str, prior: Prior | None = None
+) -> Decoding:
+    """A decision that accuses nobody because there is nothing to decide on; `status` and `reason` say why."""
+    prevalence = prior.prevalence if isinstance(prior, IndependentPrior) else np.full(clients, np.nan)
+    log_odds = np.array([np.nan if np.isnan(p) else _log_ratio(1.0 - p, p) for p in prevalence])
     return Decoding(
         strategy=strategy,
         log_odds=frozen(log_odds, np.float64),
         posterior=frozen(prevalence, np.float64),
-        flagged=frozen(np.zeros(n, dtype=bool), np.bool_),
-        estimated_malicious=0,
-        status="no-outcomes",
-        reason="every group is erased: nobody was tested",
+        flagged=frozen(np.zeros(clients, dtype=bool), np.bool_),
+        estimated_malicious=None,
+        status=status,
+        reason=reason,
         tied=(),
     )
 

@@ -30,7 +30,7 @@ def negative_group_counts(design: Design) -> tuple[tuple[int, ...], ...]:
         Element [q][z] for q = 0..clients and z = 0..groups; row q sums to C(clients, q).
 
     Raises:
-        DesignError: If there are more than 22 groups.
+        DesignError: If there are more than 22 groups and they overlap.
     """
     return _counts(design.matrix.tobytes(), design.groups, design.clients, design.name)
 
@@ -64,12 +64,14 @@ def max_malicious(design: Design, kappa: float = 0.2) -> int:
 
 @lru_cache(maxsize=32)
 def _counts(matrix: bytes, groups: int, clients: int, name: str) -> tuple[tuple[int, ...], ...]:
+    a = np.frombuffer(matrix, dtype=np.uint8).reshape(groups, clients)
+    if (a.sum(axis=0) <= 1).all():
+        return _disjoint_counts(a)
     if groups > MAX_GROUPS:
         raise DesignError(
             f"design {name!r} has {groups} groups; exact counting visits all 2^{groups} sets of groups and is limited to "
             f"{MAX_GROUPS} groups"
         )
-    a = np.frombuffer(matrix, dtype=np.uint8).reshape(groups, clients)
     free = _free_clients(a)
     sizes = _set_sizes(groups)
     histogram = np.bincount(sizes * (clients + 1) + free, minlength=(groups + 1) * (clients + 1))
@@ -84,6 +86,23 @@ def _counts(matrix: bytes, groups: int, clients: int, name: str) -> tuple[tuple[
             )
         )
     return tuple(result)
+
+
+def _disjoint_counts(a: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> tuple[tuple[int, ...], ...]:
+    """Groups that share nobody: multiply, group by group, the polynomial "negative, or at least one of its s members"."""
+    clients = a.shape[1]
+    sizes = a.sum(axis=1, dtype=np.int64).tolist()
+    free = clients - sum(sizes)
+    counts = [[comb(free, q)] for q in range(free + 1)]  # [q][z]
+    for size in sizes:
+        grown = [[0] * (len(counts[0]) + 1) for _ in range(len(counts) + size)]
+        for q, row in enumerate(counts):
+            for z, count in enumerate(row):
+                grown[q][z + 1] += count
+                for hit in range(1, size + 1):
+                    grown[q + hit][z] += count * comb(size, hit)
+        counts = grown
+    return tuple(tuple(row) for row in counts)
 
 
 def _free_clients(a: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> IntArray:

@@ -1,6 +1,5 @@
 """The assignment matrix A: who shares a group (Definition 1 of the paper)."""
 
-import csv
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,8 +34,13 @@ class Design:
         given = np.asarray(self.matrix)
         if given.ndim != 2 or 0 in given.shape:
             raise DesignError(f"design {self.name!r}: a groups x clients matrix is needed, got shape {given.shape}")
-        if given.dtype.kind not in "biuf" or not np.isin(given, (0, 1)).all():
-            row, column = np.argwhere(~np.isin(given, (0, 1)))[0] if given.dtype.kind in "biuf" else (0, 0)
+        wrong = (
+            [(row, column) for (row, column), value in np.ndenumerate(given) if not _is_bit(value)]
+            if given.dtype.kind not in "biu" or not np.isin(given, (0, 1)).all()
+            else []
+        )
+        if wrong:
+            row, column = wrong[0]
             raise DesignError(
                 f"design {self.name!r}: entries must be 0 or 1, got {given[row, column]!r} in row {row}, column {column}"
             )
@@ -116,7 +120,7 @@ def read_design(path: Path) -> Design:
     if path.suffix.lower() == ".json":
         try:
             content = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise DesignError(f"design file {path}: not valid JSON ({error})") from error
         name = path.stem
         if isinstance(content, dict):
@@ -125,13 +129,13 @@ def read_design(path: Path) -> Design:
             raise DesignError(f"design file {path}: a list of rows is needed, or an object with the key 'matrix'")
         return from_matrix(content, name=name, source=source)
     rows: list[list[int]] = []
-    for number, record in enumerate(csv.reader(text.splitlines()), start=1):
-        cells = [cell.strip() for cell in record]
+    for number, line in enumerate(text.splitlines(), start=1):
+        cells = [cell.strip() for cell in line.split(",")]
         if not any(cells):
             continue
         if not set(cells) <= {"0", "1"}:
             wrong = next(cell for cell in cells if cell not in {"0", "1"})
-            raise DesignError(f"design file {path}, line {number}: entries must be 0 or 1, got {wrong!r}")
+            raise DesignError(f"design file {path}, line {number}: entries must be 0 or 1, got {wrong[:40]!r}")
         if rows and len(cells) != len(rows[0]):
             raise DesignError(
                 f"design file {path}, line {number}: {len(cells)} entries, but the first row has {len(rows[0])}"
@@ -162,6 +166,13 @@ def single_group(clients: int) -> Design:
     )
 
 
+_MOST_CLIENTS = 10_000
+
+
+def _is_bit(value: object) -> bool:
+    return isinstance(value, int | float | np.number | np.bool_) and value in (0, 1)
+
+
 def _check_clients(clients: int) -> None:
-    if clients < 1:
-        raise DesignError(f"{clients} clients; at least 1 is needed")
+    if not 1 <= clients <= _MOST_CLIENTS:
+        raise DesignError(f"{clients} clients; 1 to {_MOST_CLIENTS} are possible")

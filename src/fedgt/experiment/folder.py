@@ -10,6 +10,8 @@ from fedgt.experiment.one_run import OnRound, run
 from fedgt.experiment.result import RunResult, write_result
 from fedgt.experiment.spec import ExperimentSpec
 
+_FILES = ("spec.toml", "result.json", "rounds.csv", "log")
+
 
 def run_into(
     spec: ExperimentSpec,
@@ -29,18 +31,21 @@ def run_into(
         overwrite: Replace the result that is there.
 
     Raises:
-        SpecError: If the folder holds a result, or cannot be written.
+        SpecError: If the folder holds a run or a specification, or cannot be written.
     """
-    if (folder / "result.json").exists() and not overwrite:
-        raise SpecError(f"{folder} already holds the result of a run; take another folder, or allow overwriting")
+    there = [name for name in _FILES if (folder / name).exists()]
+    if there and not overwrite:
+        raise SpecError(f"{folder} already holds {', '.join(there)}; take another folder, or allow overwriting")
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        for name in there:  # never a new specification beside an old result
+            (folder / name).unlink()
         (folder / "spec.toml").write_text(spec.to_toml(), encoding="utf-8")
+        with _logging_to(folder / "log"):
+            result = run(spec, data_dir=data_dir, on_round=on_round)
+        write_result(result, folder)
     except OSError as error:
         raise SpecError(f"run folder {folder}: {error}") from error
-    with _logging_to(folder / "log"):
-        result = run(spec, data_dir=data_dir, on_round=on_round)
-    write_result(result, folder)
     return result
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from fedgt._version import __version__
-from fedgt.decode import IndependentPrior
-from fedgt.errors import SpecError
+from fedgt.decode import UNDECIDABLE, IndependentPrior
+from fedgt.errors import FedGTError, SpecError
 from fedgt.exclude import Verdict
 from fedgt.experiment.result import (
     AggregateRow,
@@ -16,6 +16,7 @@ from fedgt.experiment.result import (
     PrivacyRow,
     RoundRow,
     RunResult,
+    RunStatus,
     TestRow,
     json_number,
 )
@@ -33,11 +34,16 @@ from fedgt.round import (
 )
 from fedgt.screen import Utility, balanced_accuracy, top1_accuracy
 from fedgt.train import ImageData, attack_accuracy, rfa_round
+from fedgt.train.rfa import GENERAL_POSITION
 from fedgt.types import ErrorRates, Parameters
 
 _log = logging.getLogger(__name__)
 
 OnRound = Callable[[int, int], None]
+
+_FINISHED: RunStatus = "finished"
+_STOPPED: RunStatus = "stopped"
+_FAILED: RunStatus = "failed"
 
 
 def run(
@@ -77,11 +83,16 @@ def _run(spec: ExperimentSpec, *, data: ImageData | None, data_dir: Path | None,
     warnings: list[str] = []
     excluded: set[str] = set(simulation.malicious) if spec.method == "oracle" else set()
     screened: ScreeningRound | None = None
-    stopped = ""
+    stopped, status = "", _FINISHED
     for number in range(1, spec.federation.rounds + 1):
         members = [client for client in simulation.present(number) if client not in excluded]
         simulation.begin_round(number, members)
-        purpose, outcome, screening = _one_round(spec, simulation, parameters, number, members)
+        try:
+            purpose, outcome, screening = _one_round(spec, simulation, parameters, number, members)
+        except FedGTError as error:
+            # What was opened until here must be on record, whatever happens.
+            stopped, status = f"round {number} failed: {error}", _FAILED
+            break
         parameters = outcome.parameters
         records += outcome.records
         warnings += [warning for warning in outcome.warnings if warning not in warnings]
@@ -94,19 +105,22 @@ def _run(spec: ExperimentSpec, *, data: ImageData | None, data_dir: Path | None,
             warnings += _told(screening)
             _log.info("round %d: %s", number, screening.exclusion.reason)
             if screening.exclusion.halt:
-                stopped = f"round {number}: {screening.exclusion.reason}"
+                stopped, status = f"round {number}: {screening.exclusion.reason}", _STOPPED
+                break
+            if len(screening.exclusion.kept) < spec.privacy:
+                stopped, status = f"round {number}: {_too_few(screening, spec)}", _STOPPED
                 break
     return RunResult(
         version=__version__,
         spec_hash=spec.digest,
         seed=spec.seed,
         method=spec.method,
-        status="stopped" if stopped else "finished",
+        status=status,
         reason=stopped,
         clients=_client_rows(simulation, screened),
         rounds=tuple(rounds),
         aggregates=tuple(_aggregate_row(record) for record in records),
-        privacy=_privacy_row(simulation),
+        privacy=_privacy_row(spec, simulation),
         test=None if screened is None else _test_row(spec, simulation, screened),
         warnings=tuple(warnings),
         cpu_seconds=time.process_time() - began,
@@ -161,6 +175,7 @@ def _decode_settings(spec: ExperimentSpec) -> DecodeSettings:
         kappa=spec.decode.kappa,
         largest=spec.decode.max_malicious,
         on_undecidable=spec.decode.on_undecidable,
+        on_untested=spec.decode.on_untested,
         after_test=spec.decode.after_test,
         below_promise=spec.decode.allow_below_promise,
     )
@@ -210,11 +225,14 @@ def _told(screening: ScreeningRound) -> list[str]:
     warnings = []
     if screening.screen.status != "tested":
         warnings.append(f"screen: {screening.screen.reason}")
-    if screening.decoding.status in ("all-positive", "all-flagged", "no-outcomes"):
+    if screening.decoding.status in UNDECIDABLE:
         warnings.append(f"decision: {screening.exclusion.reason}")
-    untested = [v.client for v in screening.exclusion.verdicts if v.verdict == "untested"]
-    if untested:
-        warnings.append(f"untested clients, kept without evidence: {', '.join(untested)}")
+    for excluded, what in ((False, "kept without evidence"), (True, "left out untested")):
+        untested = [
+            v.client for v in screening.exclusion.verdicts if v.verdict == "untested" and v.excluded is excluded
+        ]
+        if untested:
+            warnings.append(f"{what}: {', '.join(untested)}")
     return warnings
 
 
@@ -262,7 +280,12 @@ def _aggregate_row(record: AggregateRecord) -> AggregateRow:
     )
 
 
-def _privacy_row(simulation: Simulation) -> PrivacyRow:
+def _too_few(screening: ScreeningRound, spec: ExperimentSpec) -> str:
+    kept = len(screening.exclusion.kept)
+    return f"only {kept} clients are kept, no sum over them may be opened at the promised r = {spec.privacy}"
+
+
+def _privacy_row(spec: ExperimentSpec, simulation: Simulation) -> PrivacyRow:
     account = simulation.federation.ledger.account()
     return PrivacyRow(
         promised=account.promised,
@@ -270,13 +293,19 @@ def _privacy_row(simulation: Simulation) -> PrivacyRow:
         cautious=account.cautious,
         with_training=account.with_training,
         overridden=account.overridden,
+        assumption=GENERAL_POSITION if spec.method == "rfa" else "",
     )
 
 
 def _test_row(spec: ExperimentSpec, simulation: Simulation, screened: ScreeningRound) -> TestRow:
     grouping = _required(simulation.grouping)
     groups = tuple(grouping.members(i) for i in range(grouping.design.groups))
-    truth = "".join(str(int(bool(simulation.malicious & set(group)))) for group in groups)
+    members = {
+        int(record.purpose.rpartition("-")[2]): set(record.members)
+        for record in screened.result.records
+        if record.purpose.startswith("test-group-")
+    } or {0: set(screened.result.records[0].members)}
+    truth = "".join(str(int(bool(simulation.malicious & members[i]))) for i in range(len(groups)))
     return TestRow(
         round=spec.screen.round,
         outcomes=str(screened.screen.outcomes),

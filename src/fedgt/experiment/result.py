@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 SCHEMA_VERSION = 1
 
+RunStatus = Literal["finished", "stopped", "failed"]
+
 JsonNumber = float | Literal["inf", "-inf"] | None
 
 
@@ -67,6 +69,7 @@ class PrivacyRow(_Row):
     cautious: int | None = Field(description="Proved r of all test rows together, as if updates repeated.")
     with_training: int | None = Field(description="As cautious, with training sums: reported, never enforced.")
     overridden: bool = Field(description="A sum was opened below the promise because the user said so by name.")
+    assumption: str = Field("", description="What the numbers rest on beyond arithmetic; empty when on nothing.")
 
 
 class TestRow(_Row):
@@ -76,8 +79,8 @@ class TestRow(_Row):
 
     round: int
     outcomes: str = Field(description="One character a group: 0 negative, 1 positive, ? erased.")
-    truth: str | None
-    estimated_malicious: int
+    truth: str | None = Field(description="By the members who were really in each sum; simulation only.")
+    estimated_malicious: int | None = Field(description="n_m-hat; null when nothing was tested.")
     strategy: str
     status: str
     reason: str
@@ -98,8 +101,8 @@ class RunResult(_Row):
     spec_hash: str = Field(description="SHA-256 of the canonical resolved specification.")
     seed: int
     method: str
-    status: Literal["finished", "stopped"]
-    reason: str = Field(description="Why the run stopped early; empty when it finished.")
+    status: RunStatus = Field(description="`stopped` by policy, `failed` by an error; what was opened is on record.")
+    reason: str = Field(description="Why the run ended early; empty when it finished.")
     clients: tuple[ClientRow, ...]
     rounds: tuple[RoundRow, ...]
     aggregates: tuple[AggregateRow, ...]

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgt.design import Design, named_design, read_design
+from fedgt.design import Design, from_matrix, named_design
 from fedgt.engine import ClientEndpoint, LocalTransport
 from fedgt.errors import ProtocolError, SpecError
 from fedgt.experiment.spec import ExperimentSpec, FaultSpec
 from fedgt.grouping import Grouping, assign
-from fedgt.privacy import Ledger
+from fedgt.privacy import Ledger, minimum_support
 from fedgt.round import Federation, Validation
 from fedgt.train import (
     Cohort,
@@ -94,6 +94,8 @@ def simulate(spec: ExperimentSpec, *, data: ImageData | None = None, data_dir: P
         classes=data.classes,
         rng=_stream(spec, _POISON),
     )
+    if grouping is not None and spec.method == "fedgt":
+        _check_test(spec, data, grouping, split, clients)
     model = LogisticRegression(classes=data.classes, features=data.train_images.shape[1])
     cohort = Cohort(
         model=model,
@@ -153,13 +155,44 @@ def design_of(spec: ExperimentSpec) -> Design:
         DesignError: If it cannot be made.
         SpecError: If it is for another number of clients.
     """
-    design = named_design(spec.design.name) if spec.design.file is None else read_design(Path(spec.design.file))
+    design = (
+        named_design(spec.design.name)
+        if spec.design.matrix is None
+        else from_matrix(spec.design.matrix, name=spec.design.name, source="given in the specification")
+    )
     if design.clients != spec.federation.clients:
         raise SpecError(
             f"design {design.name!r} is for {design.clients} clients, federation.clients = {spec.federation.clients}; "
             "change one of them"
         )
     return design
+
+
+def _check_test(
+    spec: ExperimentSpec, data: ImageData, grouping: Grouping, split: Partition, clients: tuple[str, ...]
+) -> None:
+    """What would make the test round fail is refused before the first round."""
+    sizes = dict(zip(clients, (len(part) for part in split.clients), strict=True))
+    weights = np.array([sizes[c] if spec.federation.weighting == "samples" else 1 for c in grouping.clients])
+    support = minimum_support(grouping.design.matrix * weights, enough=spec.privacy)
+    if support is None or support.lower < spec.privacy:
+        reached = "nothing" if support is None else f"r = {support.upper}"
+        raise SpecError(
+            f"privacy = {spec.privacy}, but the group sums of design {grouping.design.name!r} give {reached} at most; take "
+            "another design, or promise less"
+        )
+    if spec.screen.layer not in ("weight",):
+        raise SpecError(
+            f"screen.layer = {spec.screen.layer!r}: the one-layer network's classification layer is 'weight'"
+        )
+    label, present = spec.screen.source_label, np.unique(data.train_labels[split.validation])
+    if label is not None and label >= data.classes:
+        raise SpecError(f"screen.source_label = {label}, but the classes of {data.name} are 0 to {data.classes - 1}")
+    if spec.screen.utility == "recall" and label not in present:
+        raise SpecError(
+            f"screen.source_label = {label} has no sample among the {spec.data.validation} of the validation set (labels "
+            f"present: {', '.join(map(str, present.tolist()))}); take more, or another utility"
+        )
 
 
 class _Faults:

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from fedgt.design import read_design
 from fedgt.errors import SpecError
 
 Method = Literal["fedgt", "no-defence", "oracle", "rfa"]
@@ -17,7 +18,8 @@ Stage = Literal["absent", "keys", "shares", "masked", "unmask"]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # Strict: true is not the number 1, "4" is not 4; a promise must be what was written.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
 
 class DataSpec(_Section):
@@ -62,8 +64,19 @@ class AttackSpec(_Section):
 class DesignSpec(_Section):
     """Who shares a group."""
 
-    name: str = Field("bch-15x8", description="A named design; not used with `file`.")
-    file: str | None = Field(None, description="A CSV or JSON matrix instead.")
+    name: str = Field("bch-15x8", description="A named design, or the name of the given matrix.")
+    file: str | None = Field(
+        None, description="A CSV or JSON matrix instead, beside the specification; the resolved one holds its rows."
+    )
+    matrix: tuple[tuple[int, ...], ...] | None = Field(None, description="The rows themselves, 0 or 1, one per group.")
+
+    @field_validator("matrix", mode="before")
+    @classmethod
+    def _rows_as_tuples(cls, rows: object) -> object:
+        """TOML and JSON have lists only; the strict check of the numbers stays."""
+        if isinstance(rows, list):
+            return tuple(tuple(row) if isinstance(row, list) else row for row in rows)
+        return rows
 
 
 class ScreenSpec(_Section):
@@ -100,6 +113,9 @@ class DecodeSpec(_Section):
     on_undecidable: Literal["stop", "keep-all", "follow-decoder"] = Field(
         "stop", description="What happens when no group is clean, or everybody is flagged."
     )
+    on_untested: Literal["keep", "exclude-silent", "exclude"] = Field(
+        "exclude-silent", description="What becomes of clients without a tested group; see docs/decoding.md."
+    )
     after_test: Literal["next-round", "same-round"] = Field(
         "next-round", description="What becomes of the test round's local models; see docs/privacy.md."
     )
@@ -111,7 +127,7 @@ class SecureAggregationSpec(_Section):
 
     clip: float = Field(8.0, gt=0, description="Entries of an update are clipped to +-clip, and counted.")
     fraction_bits: int = Field(24, ge=1, le=52, description="The step is 2^-fraction_bits.")
-    timeout_seconds: float = Field(60.0, gt=0, description="Per stage.")
+    timeout_seconds: float = Field(60.0, gt=0, le=86_400, description="Per stage.")
     workers: int = Field(1, ge=1, description="Clients that work at the same time in this process.")
 
 
@@ -145,7 +161,7 @@ class ExperimentSpec(_Section):
     decode: DecodeSpec = DecodeSpec()
     secure_aggregation: SecureAggregationSpec = SecureAggregationSpec()
     rfa: RfaSpec = RfaSpec()
-    faults: tuple[FaultSpec, ...] = ()
+    faults: tuple[FaultSpec, ...] = Field((), strict=False)
 
     @model_validator(mode="after")
     def _consistent(self) -> "ExperimentSpec":
@@ -160,15 +176,33 @@ class ExperimentSpec(_Section):
             )
         if self.method == "fedgt" and self.screen.round > self.federation.rounds:
             raise ValueError(f"screen.round = {self.screen.round}, but there are {self.federation.rounds} rounds")
+        if self.decode.max_malicious is not None and self.decode.max_malicious > n:
+            raise ValueError(f"decode.max_malicious = {self.decode.max_malicious}, but there are {n} clients")
+        if self.design.file is not None and self.design.matrix is not None:
+            raise ValueError("design.file and design.matrix are both given; keep one")
+        self._check_faults()
+        return self
+
+    def _check_faults(self) -> None:
+        n, rounds = self.federation.clients, self.federation.rounds
+        seen: set[tuple[int, int]] = set()
         for fault in self.faults:
             if fault.client >= n:
                 raise ValueError(f"faults: client {fault.client}, but clients are numbered 0 to {n - 1}")
-        return self
+            if fault.round > rounds:
+                raise ValueError(f"faults: round {fault.round}, but there are {rounds} rounds")
+            if (fault.client, fault.round) in seen:
+                raise ValueError(f"faults: client {fault.client} has two faults in round {fault.round}; keep one")
+            seen.add((fault.client, fault.round))
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the canonical JSON of the resolved specification: the key of its results."""
-        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        """SHA-256 of the canonical JSON of the resolved specification: the key of its results.
+
+        How the work is carried out (workers, timeout) is left out: it does not change the result.
+        """
+        content = self.model_dump(mode="json", exclude={"secure_aggregation": {"workers", "timeout_seconds"}})
+        canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def to_toml(self) -> str:
@@ -194,13 +228,21 @@ def read_spec(path: Path, overrides: Mapping[str, Any] | None = None) -> Experim
         raise SpecError(f"specification {path}: {error}") from error
     except tomllib.TOMLDecodeError as error:
         raise SpecError(f"specification {path}: not valid TOML: {error}") from error
-    return make_spec(content, overrides, origin=str(path))
+    return make_spec(content, overrides, origin=str(path), beside=path.parent)
 
 
 def make_spec(
-    content: Mapping[str, Any], overrides: Mapping[str, Any] | None = None, *, origin: str = "specification"
+    content: Mapping[str, Any],
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    origin: str = "specification",
+    beside: Path | None = None,
 ) -> ExperimentSpec:
-    """A specification from nested mappings; see `read_spec`."""
+    """A specification from nested mappings; see `read_spec`.
+
+    A design file is read here, relative to the folder `beside`, and replaced by its rows: the resolved specification and its
+    hash hold the matrix itself.
+    """
     merged = json.loads(json.dumps(content, default=str))
     for key, value in (overrides or {}).items():
         place = merged
@@ -211,9 +253,14 @@ def make_spec(
                 raise SpecError(f"{origin}: {key!r} cannot be set, {section!r} is a value, not a section")
         place[last] = value
     try:
-        return ExperimentSpec.model_validate(merged)
+        spec = ExperimentSpec.model_validate(merged)
     except ValidationError as error:
         raise SpecError(f"{origin}: " + "; ".join(_explained(item) for item in error.errors())) from error
+    if spec.design.file is None:
+        return spec
+    design = read_design((beside or Path()) / spec.design.file)
+    rows = tuple(tuple(row) for row in design.matrix.tolist())
+    return spec.model_copy(update={"design": DesignSpec(name=design.name, matrix=rows)})
 
 
 def _explained(item: Any) -> str:

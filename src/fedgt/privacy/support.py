@@ -21,7 +21,7 @@ k - 2 columns are eliminated and the largest class of parallel columns is counte
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import comb, lcm
+from math import comb, gcd, lcm
 
 import numpy as np
 import numpy.typing as npt
@@ -167,11 +167,13 @@ def _weight(row: Sequence[int]) -> int:
     return sum(1 for v in row if v)
 
 
-def _integers(row: Sequence[float]) -> tuple[int, list[int]]:
-    """A scale, and the row times it in integers; a float is the dyadic rational that it is."""
+def _integers(row: Sequence[float]) -> tuple[Fraction, list[int]]:
+    """A scale, and the row times it in coprime integers; a float is the dyadic rational that it is."""
     exact = [Fraction(v) for v in row]
-    scale = lcm(*(v.denominator for v in exact))
-    return scale, [int(v * scale) for v in exact]
+    scale = Fraction(lcm(*(v.denominator for v in exact)), gcd(*(v.numerator for v in exact)) or 1)
+    scaled = [v * scale for v in exact]
+    common = gcd(*(int(v) for v in scaled)) or 1
+    return scale / common, [int(v) // common for v in scaled]
 
 
 def _independent_rows(exact: Sequence[Sequence[int]]) -> list[int]:

@@ -1,7 +1,14 @@
 """Group sums to evidence: the paper's test of the group means (section IV.D), as pure functions on arrays."""
 
 from fedgt.screen.cluster_screen import ScreenResult, ScreenStatus, cluster_screen
-from fedgt.screen.clustering import Clustering, cluster_points, dunn_index, silhouette_score, silhouette_values
+from fedgt.screen.clustering import (
+    Clustering,
+    check_settings,
+    cluster_points,
+    dunn_index,
+    silhouette_score,
+    silhouette_values,
+)
 from fedgt.screen.projection import first_component, layer_features
 from fedgt.screen.utility import Utility, balanced_accuracy, measure, recall, top1_accuracy
 
@@ -11,6 +18,7 @@ __all__ = [
     "ScreenStatus",
     "Utility",
     "balanced_accuracy",
+    "check_settings",
     "cluster_points",
     "cluster_screen",
     "dunn_index",

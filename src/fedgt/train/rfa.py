@@ -19,6 +19,9 @@ GENERAL_POSITION = (
 )
 
 
+_COARSE = 1e-6
+
+
 def rfa_round(
     federation: Federation,
     parameters: Parameters,
@@ -45,8 +48,14 @@ def rfa_round(
     center: dict[str, FloatArray] = {name: np.zeros(array.shape) for name, array in parameters.items()}
     records: list[AggregateRecord] = []
     warnings: list[str] = [GENERAL_POSITION]
+    refused: list[str] = []
     up = down = clipped = opened = 0
     encoding = weiszfeld_encoding(update_clip=federation.clip, smoothing=smoothing, members=len(group))
+    if encoding.step > _COARSE:
+        warnings.append(
+            f"RFA's smoothing {smoothing:g} and clip {federation.clip:g} leave a fixed-point step of {encoding.step:g}: the "
+            "median is that coarse; raise the smoothing or lower the clip"
+        )
     for step in range(iterations):
         plan = RoundPlan(
             run=federation.run,
@@ -69,7 +78,9 @@ def rfa_round(
             present: tuple[tuple[str, ...], ...], nominal: Mapping[str, float] = nominal
         ) -> tuple[str | None, ...]:
             rows = [{client: nominal[client] for client in one} for one in present]
-            return federation.ledger.permit(rows, models=f"round-{round}", test=False)
+            verdicts = federation.ledger.permit(rows, models=f"round-{round}", test=False)
+            refused.extend(verdict for verdict in verdicts if verdict is not None)
+            return verdicts
 
         sums = secure_sums(
             federation.transport, plan, parameters, authorise=authorise, timeout=federation.timeout, center=center
@@ -77,24 +88,30 @@ def rfa_round(
         (total,) = sums.sums
         up, down, clipped = up + sums.bytes_up, down + sums.bytes_down, clipped + total.clipped
         present = tuple(sorted(total.members))
-        is_open = total.total is not None and total.beta_total is not None and total.beta_total > 0
+        warnings += [warning for warning in sums.warnings if warning not in warnings]
         records.append(
             AggregateRecord(
                 round=round,
                 purpose=plan.purpose,
                 members=present,
                 weights=(),
-                status="open" if is_open else "erased",
+                status="open" if total.status == "open" else "refused" if refused else "erased",
                 reason=total.reason,
                 dropped=dict(total.dropped),
             )
         )
-        if total.total is None or total.beta_total is None or total.beta_total <= 0:
+        if total.total is None or total.beta_total is None:
             warnings.append(
                 f"round {round}, Weiszfeld step {step} is not open, the iterations end there: {total.reason}"
             )
             break
         opened += 1
+        if total.beta_total <= 0:
+            warnings.append(
+                f"round {round}, Weiszfeld step {step}: all weights vanished in the fixed point, the iterations end "
+                "there; raise rfa.smoothing or lower the clip"
+            )
+            break
         center = {name: values / total.beta_total for name, values in total.total.items()}
     updated = {
         name: (array.astype(np.float64) + center[name]).astype(array.dtype) for name, array in parameters.items()
