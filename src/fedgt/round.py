@@ -14,7 +14,18 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from fedgt.decode import STRATEGIES, Decoding, IndependentPrior, Strategy, decode, without_evidence
+from fedgt.decode import (
+    ESTIMATORS,
+    METHODS,
+    STRATEGIES,
+    Decoding,
+    Estimator,
+    IndependentPrior,
+    Method,
+    Strategy,
+    decode,
+    without_evidence,
+)
 from fedgt.design import Design
 from fedgt.engine import SecureSums, Transport, secure_sums
 from fedgt.errors import ContradictoryOutcomesError, SpecError
@@ -178,7 +189,9 @@ class DecodeSettings:
     """How suspects are named (section IV) and what follows.
 
     Attributes:
-        strategy: `count`, `delta` or `bayes`.
+        strategy: See `fedgt.decode.strategies`.
+        estimator: n_m-hat from the number of negative groups, or from all outcomes.
+        method: Of the decoder: `exact`, `belief-propagation` or `auto`.
         rates: What is assumed about the tests; the paper has p = 0.05 both ways.
         beta: Weight of a misdetection against a false alarm.
         kappa: Defines n_m^max.
@@ -190,6 +203,8 @@ class DecodeSettings:
     """
 
     strategy: Strategy = "bayes"
+    estimator: Estimator = "negatives"
+    method: Method = "exact"
     rates: ErrorRates = field(default_factory=lambda: ErrorRates.symmetric(0.05))
     beta: float = 0.5
     kappa: float = 0.2
@@ -203,6 +218,8 @@ class DecodeSettings:
         """Check what can be checked before a sum is opened."""
         for name, value, known in (
             ("strategy", self.strategy, STRATEGIES),
+            ("estimator", self.estimator, ESTIMATORS),
+            ("method", self.method, METHODS),
             ("on_undecidable", self.on_undecidable, ON_UNDECIDABLE),
             ("on_untested", self.on_untested, ON_UNTESTED),
             ("after_test", self.after_test, AFTER_TEST),
@@ -310,6 +327,8 @@ def _decoded(
             beta=settings.beta,
             kappa=settings.kappa,
             largest=settings.largest,
+            estimator=settings.estimator,
+            method=settings.method,
         )
     except ContradictoryOutcomesError as error:
         return without_evidence(grouping.design.clients, settings.strategy, "contradictory", str(error))

@@ -82,6 +82,43 @@ def test_max_malicious_caps_the_estimate(matrix: Path) -> None:
     assert decoded(matrix, "--max-malicious", "1", "--strategy", "count")["estimated_malicious"] == 1
 
 
+def test_ranked_lists_whole_sets_with_their_probabilities(matrix: Path) -> None:
+    answer = decoded(matrix, "--strategy", "ranked", "--sets", "4")
+    assert len(answer["sets"]) == 4
+    probabilities = [one["probability"] for one in answer["sets"]]
+    assert probabilities == sorted(probabilities, reverse=True)
+    assert answer["flagged"] == answer["sets"][0]["clients"]
+
+
+def test_belief_propagation_is_named_and_says_that_it_is_not_exact(matrix: Path) -> None:
+    answer = decoded(matrix, "--strategy", "bp", "--prevalence", "0.1")
+    assert answer["exact"] is False
+    assert "belief propagation, converged" in answer["reason"]
+
+
+@pytest.mark.parametrize("strategy", ["map", "comp", "dd"])
+def test_the_other_strategies_answer(matrix: Path, strategy: str) -> None:
+    assert decoded(matrix, "--strategy", strategy)["strategy"] == strategy
+
+
+def test_explain_says_which_groups_speak_for_and_against(matrix: Path) -> None:
+    answer = decoded(matrix, "--explain")
+    against = {part["group"] for part in answer["explanation"][1] if part["log_odds_change"] < 0}
+    assert against == {0, 1}
+    done = fedgt("decode", "--matrix", matrix, "--outcomes", "1101?000", "--explain")
+    assert "group 0 (1) speaks against it" in done.stdout
+
+
+def test_a_batch_answers_line_by_line(matrix: Path, tmp_path: Path) -> None:
+    (tmp_path / "many.csv").write_text("1,1,0,1,?,0,0,0\n00000000\n\n11010010\n")
+    done = fedgt("decode", "--matrix", matrix, "--batch", tmp_path / "many.csv", "--json")
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [a["outcomes"] for a in answers] == ["1101?000", "00000000", "11010010"]
+    assert answers[0]["flagged"] == decoded(matrix)["flagged"]
+    plain = fedgt("decode", "--matrix", matrix, "--batch", tmp_path / "many.csv")
+    assert plain.stdout.splitlines()[1] == "00000000,"
+
+
 def test_decode_without_json_is_a_table(matrix: Path) -> None:
     done = fedgt("decode", "--matrix", matrix, "--outcomes", "1101?000")
     assert done.returncode == 0
@@ -113,12 +150,14 @@ def test_a_named_design_can_be_written_and_read_back(tmp_path: Path, matrix: Pat
         (["decode", "--matrix", "no.csv", "--outcomes", "0"], 2, "no.csv"),
         (["decode", "--matrix", "A.csv", "--outcomes", "00000000", "--prevalence", "2"], 2, "prevalence"),
         (["decode", "--matrix", "A.csv", "--outcomes", "00000000", "--priors", "0.1,x"], 2, "--priors"),
-        (["decode", "--matrix", "A.csv", "--outcomes", "00000000", "--strategy", "bp"], 2, "count"),
+        (["decode", "--matrix", "A.csv", "--outcomes", "00000000", "--strategy", "viterbi"], 2, "count"),
         (
             ["decode", "--matrix", "B.csv", "--outcomes", "10", "--false-alarm", "0", "--misdetection", "0"],
             1,
             "contradict each other",
         ),
+        (["decode", "--matrix", "A.csv"], 2, "--outcomes (one vector) or --batch"),
+        (["decode", "--matrix", "A.csv", "--batch", "no.csv"], 2, "no.csv"),
         (["design"], 2, "--matrix FILE or --name NAME"),
         (["design", "--name", "bch-16x8"], 2, "known are bch-15x8"),
         (["run", "no.toml", "--out", "x"], 2, "no.toml"),

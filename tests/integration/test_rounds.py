@@ -143,7 +143,7 @@ def test_settings_are_checked_before_a_sum_is_opened(bench: Make) -> None:
     """Case 23: an unknown name is never replaced by another."""
     for wrong, message in (
         ({"after_test": "same_round"}, "known are next-round, same-round"),
-        ({"strategy": "bp"}, "known are count, delta, bayes"),
+        ({"strategy": "bp"}, "known are count, delta, bayes, map"),
         ({"on_untested": "maybe"}, "exclude-silent"),
         ({"beta": 2.0}, "beta = 2.0"),
     ):

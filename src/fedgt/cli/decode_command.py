@@ -3,24 +3,48 @@
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+if TYPE_CHECKING:
+    from fedgt.decode import Decoding, IndependentPrior
+    from fedgt.design import Design
+    from fedgt.types import ErrorRates, Outcomes
+
 
 class StrategyName(StrEnum):
-    """The strategies of `fedgt.decode`."""
+    """The strategies of `fedgt.decode`, a list of sets, and belief propagation."""
 
+    BAYES = "bayes"
     COUNT = "count"
     DELTA = "delta"
-    BAYES = "bayes"
+    MAP = "map"
+    RANKED = "ranked"
+    BP = "bp"
+    COMP = "comp"
+    DD = "dd"
+    PUBLISHED_COUNT = "published-count"
+    PUBLISHED_DELTA = "published-delta"
+
+
+class EstimatorName(StrEnum):
+    """Where n_m-hat comes from."""
+
+    NEGATIVES = "negatives"
+    OUTCOMES = "outcomes"
 
 
 def decode(
     matrix: Annotated[
         Path, typer.Option(help="CSV or JSON file with the assignment matrix: one row of 0,1 per group.")
     ],
-    outcomes: Annotated[str, typer.Option(help="One character per group: 0 negative, 1 positive, ? erased.")],
+    outcomes: Annotated[
+        str | None, typer.Option(help="One character per group: 0 negative, 1 positive, ? erased.")
+    ] = None,
+    batch: Annotated[
+        Path | None, typer.Option(help="A file with many outcome vectors instead, one a line, with or without commas.")
+    ] = None,
     prevalence: Annotated[
         float | None,
         typer.Option(help="P(malicious) of every client; without it the estimate over n, or the count prior."),
@@ -28,69 +52,193 @@ def decode(
     priors: Annotated[str | None, typer.Option(help="One prevalence per client instead, separated by commas.")] = None,
     false_alarm: Annotated[float, typer.Option(help="Assumed P(positive | no malicious member).")] = 0.05,
     misdetection: Annotated[float, typer.Option(help="Assumed P(negative | some malicious member).")] = 0.05,
-    strategy: Annotated[StrategyName, typer.Option(help="How suspects are named.")] = StrategyName.BAYES,
+    strategy: Annotated[
+        StrategyName,
+        typer.Option(help="`ranked` lists whole sets, `bp` is bayes by belief propagation."),
+    ] = StrategyName.BAYES,
     beta: Annotated[float, typer.Option(help="Weight of a misdetection against a false alarm.")] = 0.5,
     kappa: Annotated[
         float, typer.Option(help="Defines the largest number of malicious clients that is considered.")
     ] = 0.2,
     max_malicious: Annotated[int | None, typer.Option(help="That number itself.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    estimator: Annotated[
+        EstimatorName, typer.Option(help="n_m-hat from the number of negative groups, or from all outcomes.")
+    ] = EstimatorName.NEGATIVES,
+    sets: Annotated[int, typer.Option(help="How many sets `ranked` lists.")] = 10,
+    explain: Annotated[bool, typer.Option("--explain", help="Which groups speak for and against each client.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object (a batch: one a line).")] = False,
 ) -> None:
     """Decode outcomes: log-odds (benign against malicious, in nats) and the flagged clients, numbered from 0."""
+    from fedgt.design import read_design
+    from fedgt.errors import SpecError
+    from fedgt.types import ErrorRates
+
+    if (outcomes is None) == (batch is None):
+        raise SpecError("give --outcomes (one vector) or --batch (a file with many)")
+    design = read_design(matrix)
+    prior = _prior(design, prevalence, priors)
+    rates = ErrorRates(false_alarm=false_alarm, misdetection=misdetection)
+    for text in [outcomes] if outcomes is not None else _lines(batch):
+        answer = _answer(
+            design,
+            text or "",
+            rates,
+            strategy,
+            prior,
+            {"beta": beta, "kappa": kappa, "largest": max_malicious, "estimator": estimator.value},
+            sets=sets,
+            explain=explain,
+        )
+        if as_json:
+            typer.echo(json.dumps(answer, allow_nan=False))
+        elif batch is not None:
+            typer.echo(f"{text},{' '.join(map(str, answer['flagged']))}")
+        else:
+            _print(design, text or "", answer)
+
+
+def _prior(design: "Design", prevalence: float | None, priors: str | None) -> "IndependentPrior | None":
     import numpy as np
 
     from fedgt.decode import IndependentPrior
-    from fedgt.decode import decode as decode_outcomes
-    from fedgt.design import read_design
     from fedgt.errors import SpecError
-    from fedgt.types import ErrorRates, Outcomes
 
-    design = read_design(matrix)
-    prior = None
     if prevalence is not None and priors is not None:
         raise SpecError("give --prevalence (one for all) or --priors (one per client), not both")
     if prevalence is not None:
-        prior = IndependentPrior.uniform(design.clients, prevalence)
-    if priors is not None:
-        try:
-            prior = IndependentPrior(prevalence=np.array([float(part) for part in priors.split(",")]))
-        except ValueError as error:
-            raise SpecError(f"--priors {priors!r}: numbers separated by commas are needed ({error})") from error
-    decoding = decode_outcomes(
-        design,
-        Outcomes.parse(outcomes),
-        rates=ErrorRates(false_alarm=false_alarm, misdetection=misdetection),
-        strategy=strategy.value,
-        prior=prior,
-        beta=beta,
-        kappa=kappa,
-        largest=max_malicious,
-    )
-    flagged = np.flatnonzero(decoding.flagged).tolist()
-    if as_json:
-        from fedgt.experiment.result import json_number
+        return IndependentPrior.uniform(design.clients, prevalence)
+    if priors is None:
+        return None
+    try:
+        values = np.array([float(part) for part in priors.split(",")])
+    except ValueError as error:
+        raise SpecError(f"--priors {priors!r}: numbers separated by commas are needed ({error})") from error
+    return IndependentPrior(prevalence=values)
 
-        typer.echo(
-            json.dumps(
-                {
-                    "log_odds": [json_number(value) for value in decoding.log_odds.tolist()],
-                    "flagged": flagged,
-                    "strategy": decoding.strategy,
-                    "estimated_malicious": decoding.estimated_malicious,
-                    "posterior": [json_number(value) for value in decoding.posterior.tolist()],
-                    "status": decoding.status,
-                    "reason": decoding.reason,
-                    "tied": list(decoding.tied),
-                },
-                allow_nan=False,
-            )
-        )
-        return
+
+def _lines(path: Path | None) -> list[str]:
+    from fedgt.errors import SpecError
+
+    if path is None:
+        return []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"outcomes file {path}: {error}") from error
+    return [line.replace(",", "").replace(" ", "") for line in lines if line.strip()]
+
+
+def _answer(
+    design: "Design",
+    text: str,
+    rates: "ErrorRates",
+    strategy: StrategyName,
+    prior: "IndependentPrior | None",
+    settings: dict[str, Any],
+    *,
+    sets: int,
+    explain: bool,
+) -> dict[str, Any]:
+    import numpy as np
+
+    from fedgt.decode import decode as decode_outcomes
+    from fedgt.experiment.result import json_number
+    from fedgt.types import Outcomes
+
+    outcomes = Outcomes.parse(text)
+    method = "belief-propagation" if strategy is StrategyName.BP else "exact"
+    name = {StrategyName.BP: "bayes", StrategyName.RANKED: "map"}.get(strategy, strategy.value)
+    decoding: Decoding = decode_outcomes(
+        design,
+        outcomes,
+        rates=rates,
+        strategy=name,  # type: ignore[arg-type]
+        prior=prior,
+        method=method,  # type: ignore[arg-type]
+        **settings,
+    )
+    answer: dict[str, Any] = {
+        "log_odds": [json_number(value) for value in decoding.log_odds.tolist()],
+        "flagged": np.flatnonzero(decoding.flagged).tolist(),
+        "strategy": strategy.value,
+        "estimated_malicious": decoding.estimated_malicious,
+        "posterior": [json_number(value) for value in decoding.posterior.tolist()],
+        "status": decoding.status,
+        "reason": decoding.reason,
+        "tied": list(decoding.tied),
+        "exact": decoding.exact,
+        "outcomes": text,
+    }
+    if strategy is StrategyName.RANKED:
+        answer["sets"] = _ranked(design, outcomes, rates, prior, settings, sets)
+    if explain:
+        answer["explanation"] = _explanation(design, outcomes, rates, prior, settings)
+    return answer
+
+
+def _bayes_prior(
+    design: "Design", outcomes: "Outcomes", prior: "IndependentPrior | None", settings: dict[str, Any]
+) -> Any:
+    from fedgt.decode import CountPrior, estimate_malicious
+
+    if prior is not None or not outcomes.present.any():
+        return prior if prior is not None else CountPrior.uniform(design.clients)
+    found = estimate_malicious(design, outcomes, kappa=settings["kappa"], largest=settings["largest"])
+    return CountPrior.uniform(found.largest)
+
+
+def _ranked(
+    design: "Design",
+    outcomes: "Outcomes",
+    rates: "ErrorRates",
+    prior: "IndependentPrior | None",
+    settings: dict[str, Any],
+    count: int,
+) -> list[dict[str, Any]]:
+    from fedgt.decode import ranked_sets
+
+    used = _bayes_prior(design, outcomes, prior, settings)
+    return [
+        {"clients": list(one.clients), "probability": one.probability}
+        for one in ranked_sets(design, outcomes, rates, used, count=count)
+    ]
+
+
+def _explanation(
+    design: "Design",
+    outcomes: "Outcomes",
+    rates: "ErrorRates",
+    prior: "IndependentPrior | None",
+    settings: dict[str, Any],
+) -> list[list[dict[str, Any]]]:
+    from fedgt.decode import explain
+    from fedgt.experiment.result import json_number
+
+    rows = explain(design, outcomes, rates, _bayes_prior(design, outcomes, prior, settings))
+    return [
+        [
+            {"group": group, "outcome": str(outcomes)[group], "log_odds_change": json_number(change)}
+            for group, change in zip(design.groups_of(client), row, strict=True)
+        ]
+        for client, row in enumerate(rows)
+    ]
+
+
+def _print(design: "Design", outcomes: str, answer: dict[str, Any]) -> None:
     typer.echo(f"{'client':>6}  {'groups':<18} {'log-odds':>9} {'P(malicious)':>13}")
     for client in range(design.clients):
         groups = " ".join(f"{g}:{outcomes[g]}" for g in design.groups_of(client)) or "none"
-        mark = "  flagged" if decoding.flagged[client] else ""
-        typer.echo(
-            f"{client:>6}  {groups:<18} {decoding.log_odds[client]:>9.3f} {decoding.posterior[client]:>13.4f}{mark}"
-        )
-    typer.echo(f"{decoding.strategy}: {decoding.reason} (estimated malicious: {decoding.estimated_malicious})")
+        mark = "  flagged" if client in answer["flagged"] else ""
+        log_odds, posterior = (_number(answer[key][client]) for key in ("log_odds", "posterior"))
+        typer.echo(f"{client:>6}  {groups:<18} {log_odds:>9.3f} {posterior:>13.4f}{mark}")
+        for part in answer.get("explanation", [[]] * design.clients)[client]:
+            change = _number(part["log_odds_change"])
+            side = "against" if change < 0 else "for"
+            typer.echo(f"{'':>8}group {part['group']} ({part['outcome']}) speaks {side} it: {change:+.3f} nats")
+    for one in answer.get("sets", []):
+        typer.echo(f"  {one['probability']:.4f}  {' '.join(map(str, one['clients'])) or 'nobody'}")
+    typer.echo(f"{answer['strategy']}: {answer['reason']} (estimated malicious: {answer['estimated_malicious']})")
+
+
+def _number(value: float | str | None) -> float:
+    return float("nan") if value is None else float(value)

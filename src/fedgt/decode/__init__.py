@@ -1,28 +1,75 @@
 """From test outcomes to a posterior per client, and from posteriors to accusations."""
 
-from fedgt.decode.calibrate import Calibration, calibrate
-from fedgt.decode.estimate import CountEstimate, estimate_malicious
+from fedgt.decode.baselines import combinatorial, definite
+from fedgt.decode.belief import BeliefPropagation
+from fedgt.decode.calibrate import Calibration, calibrate, calibrate_by_sampling
+from fedgt.decode.compiled import (
+    METHODS,
+    CompiledDecoder,
+    ExactDecoder,
+    Method,
+    Posterior,
+    PosteriorBatch,
+    compile,
+    decode_counts,
+    forward_backward,
+    stacked,
+)
+from fedgt.decode.estimate import CountEstimate, estimate_from_outcomes, estimate_malicious
 from fedgt.decode.exact import all_log_odds, expected_errors
 from fedgt.decode.priors import CountPrior, IndependentPrior, Prior
-from fedgt.decode.strategies import STRATEGIES, UNDECIDABLE, Decoding, Strategy, decode, without_evidence
-from fedgt.decode.trellis import Posterior, forward_backward
+from fedgt.decode.ranked import RankedSet, ranked_sets
+from fedgt.decode.sets import SetPosterior, decode_sets
+from fedgt.decode.strategies import (
+    ESTIMATORS,
+    STRATEGIES,
+    UNDECIDABLE,
+    Decoding,
+    Estimator,
+    Strategy,
+    decision_table,
+    decode,
+    explain,
+    without_evidence,
+)
 
 __all__ = [
+    "ESTIMATORS",
+    "METHODS",
     "STRATEGIES",
     "UNDECIDABLE",
+    "BeliefPropagation",
     "Calibration",
+    "CompiledDecoder",
     "CountEstimate",
     "CountPrior",
     "Decoding",
+    "Estimator",
+    "ExactDecoder",
     "IndependentPrior",
+    "Method",
     "Posterior",
+    "PosteriorBatch",
     "Prior",
+    "RankedSet",
+    "SetPosterior",
     "Strategy",
     "all_log_odds",
     "calibrate",
+    "calibrate_by_sampling",
+    "combinatorial",
+    "compile",
+    "decision_table",
     "decode",
+    "decode_counts",
+    "decode_sets",
+    "definite",
+    "estimate_from_outcomes",
     "estimate_malicious",
     "expected_errors",
+    "explain",
     "forward_backward",
+    "ranked_sets",
+    "stacked",
     "without_evidence",
 ]

@@ -1,12 +1,15 @@
-"""How many clients are malicious? The maximum-likelihood estimate from the number of negative groups."""
+"""How many clients are malicious? Maximum likelihood from the number of negative groups, or from all outcomes."""
 
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
+from fedgt.decode.compiled import ExactDecoder, Rates
+from fedgt.decode.priors import CountPrior
 from fedgt.design import Design, max_malicious, negative_group_distribution
 from fedgt.errors import CalibrationError, ShapeError
-from fedgt.types import Outcomes
+from fedgt.types import IntArray, Outcomes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,3 +65,25 @@ def estimate_malicious(
     distance = np.abs(table @ np.arange(table.shape[1]) - outcomes.negatives)
     nearest = int(np.flatnonzero(distance <= distance.min() + 1e-12)[0])
     return CountEstimate(malicious=nearest, largest=largest, possible=False)
+
+
+def estimate_from_outcomes(
+    design: Design, outcomes: npt.NDArray[np.int8], rates: Rates, *, kappa: float = 0.2, largest: int | None = None
+) -> IntArray:
+    """int64[B]: argmax over n_m <= n_m^max of P(t | n_m), from which groups are negative and not only how many.
+
+    It also uses the error rates. Of equally likely numbers the smallest is taken; -1 where the outcomes are impossible.
+
+    Args:
+        design: m groups of n clients.
+        outcomes: int8[B, groups].
+        rates: Q(t_i | s_i).
+        kappa: Defines n_m^max.
+        largest: n_m^max itself.
+    """
+    most = max_malicious(design, kappa) if largest is None else largest
+    batch = ExactDecoder(design, rates, CountPrior.uniform(most)).decode_batch(outcomes)
+    # The prior is flat, so the posterior of the number is its likelihood.
+    peak = batch.count.max(axis=1, keepdims=True, initial=0.0)
+    best = np.argmax(batch.count >= peak * (1 - 1e-12), axis=1)
+    return np.where(np.isfinite(batch.log_evidence), best, -1)

@@ -12,13 +12,17 @@ from math import comb
 
 import numpy as np
 
-from fedgt.decode.priors import CountPrior, Prior, log_or_minus_infinity
+from fedgt.decode.compiled import ExactDecoder, all_outcomes
+from fedgt.decode.priors import Prior
 from fedgt.design import Design
 from fedgt.errors import CalibrationError, ShapeError
 from fedgt.types import BoolArray, ErrorRates, FloatArray, IntArray, frozen
 
 MAX_COUNTS = 1 << 26
 """Counts kept for one design (512 MiB); larger designs are refused with the arithmetic."""
+
+
+_MOST_OUTCOMES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -86,29 +90,17 @@ def with_noise(values: FloatArray, rates: ErrorRates) -> FloatArray:
 def all_log_odds(design: Design, rates: ErrorRates, prior: Prior) -> FloatArray:
     """float64[2^m, clients]: log P(benign | t) - log P(malicious | t) for every outcome vector t.
 
-    Row number of t: bit i is the outcome of group i. Rows of impossible outcomes are NaN. Error rates should not be so
-    small that products over all groups underflow (1e-20 is fine); `forward_backward` has no such limit.
-
-    Args:
-        design: Small enough for `syndrome_counts`.
-        rates: Q(t_i | s_i).
-        prior: A `CountPrior`, or an `IndependentPrior` with one prevalence for all clients.
+    Row number of t: bit i is the outcome of group i. Rows of impossible outcomes are NaN.
 
     Raises:
-        ShapeError: If the prior does not fit, or differs between clients.
+        ShapeError: If the prior does not fit.
+        CalibrationError: If there are more than 2^16 outcomes.
     """
-    counts = syndrome_counts(design)
-    weight = _set_weights(design.clients, prior)
-    total = np.tensordot(weight, counts.sets.astype(np.float64), axes=1)
-    containing = np.tensordot(weight, counts.containing.astype(np.float64), axes=1)
-    malicious = with_noise(containing, rates)
-    benign = with_noise(total - containing, rates)
-    possible = with_noise(total, rates) > 0
-    difference = np.full(malicious.shape, np.nan)
-    np.subtract(
-        log_or_minus_infinity(benign), log_or_minus_infinity(malicious), out=difference, where=possible[None, :]
-    )
-    return np.ascontiguousarray(difference.T)
+    if design.groups > _MOST_OUTCOMES:
+        raise CalibrationError(
+            f"design {design.name!r}: a table of all 2^{design.groups} outcomes is too large; at most 2^{_MOST_OUTCOMES}"
+        )
+    return ExactDecoder(design, rates, prior).decode_batch(all_outcomes(design.groups)).log_odds
 
 
 def expected_errors(design: Design, flagged: BoolArray, rates: ErrorRates, malicious: int) -> tuple[float, float]:
@@ -133,19 +125,3 @@ def expected_errors(design: Design, flagged: BoolArray, rates: ErrorRates, malic
     joint = with_noise(counts.containing[malicious] / scale, rates)
     benign = with_noise((counts.sets[malicious][None, :] - counts.containing[malicious]) / scale, rates)
     return float(joint[~flagged.T].sum()), float(benign[flagged.T].sum())
-
-
-def _set_weights(clients: int, prior: Prior) -> FloatArray:
-    """float64[n + 1]: the probability of one particular set of q malicious clients."""
-    if isinstance(prior, CountPrior):
-        if len(prior.weights) > clients + 1:
-            raise ShapeError(f"the prior allows {len(prior.weights) - 1} malicious of {clients} clients")
-        weight = np.zeros(clients + 1)
-        weight[: len(prior.weights)] = prior.weights / [comb(clients, q) for q in range(len(prior.weights))]
-        return weight
-    prevalence = np.unique(prior.prevalence)
-    if len(prior.prevalence) != clients or len(prevalence) != 1:
-        raise ShapeError("the table of all outcomes needs one prevalence, the same for every client")
-    q = np.arange(clients + 1)
-    result: FloatArray = prevalence[0] ** q * (1.0 - prevalence[0]) ** (clients - q)
-    return result

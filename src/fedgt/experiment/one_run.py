@@ -170,6 +170,8 @@ def _screen_settings(spec: ExperimentSpec) -> ScreenSettings:
 def _decode_settings(spec: ExperimentSpec) -> DecodeSettings:
     return DecodeSettings(
         strategy=spec.decode.strategy,
+        estimator=spec.decode.estimator,
+        method=spec.decode.method,
         rates=ErrorRates(false_alarm=spec.decode.false_alarm, misdetection=spec.decode.misdetection),
         beta=spec.decode.beta,
         kappa=spec.decode.kappa,

@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from fedgt.decode import Estimator, Strategy
+from fedgt.decode import Method as DecodingMethod
 from fedgt.design import read_design
 from fedgt.errors import SpecError
 
@@ -99,7 +101,11 @@ class ScreenSpec(_Section):
 class DecodeSpec(_Section):
     """How suspects are named and what follows."""
 
-    strategy: Literal["count", "delta", "bayes"] = Field("bayes", description="See docs/decoding.md.")
+    strategy: Strategy = Field("bayes", description="See docs/decoding.md.")
+    estimator: Estimator = Field(
+        "negatives", description="n_m-hat from the number of negative groups (the paper's), or from all outcomes."
+    )
+    method: DecodingMethod = Field("exact", description="Of the decoder; `auto` may fall back to belief propagation.")
     false_alarm: float = Field(0.05, ge=0, le=1, description="Assumed probability that a clean group tests positive.")
     misdetection: float = Field(
         0.05, ge=0, le=1, description="Assumed probability that a contaminated group tests negative."

@@ -10,6 +10,7 @@ from fedgt.types import ErrorRates, Outcomes
 
 DESIGN = named_design("bch-15x8")
 RATES = ErrorRates.symmetric(0.05)
+DENSE = from_matrix((np.random.default_rng(0).random((30, 40)) < 0.5).astype(int))
 
 
 def outcomes_of(malicious: list[int]) -> Outcomes:
@@ -152,7 +153,7 @@ def test_a_known_client_stays_known() -> None:
         (
             lambda: decode(DESIGN, outcomes_of([1]), rates=RATES, strategy="bp"),  # type: ignore[arg-type]
             SpecError,
-            "known are count, delta, bayes",
+            "known are count, delta, bayes, map, comp, dd",
         ),
         (lambda: decode(DESIGN, outcomes_of([1]), rates=RATES, beta=1.5), SpecError, "beta = 1.5"),
         (lambda: decode(DESIGN, outcomes_of([1]), rates=RATES, largest=16), CalibrationError, "0 to 15"),
@@ -172,9 +173,9 @@ def test_a_known_client_stays_known() -> None:
         (lambda: calibrate(DESIGN, RATES, 2, beta=-1), CalibrationError, "beta"),
         (lambda: calibrate(identity(22), RATES, 2), CalibrationError, "exact expectations need"),
         (
-            lambda: forward_backward(identity(26), Outcomes.parse("0" * 26), RATES, IndependentPrior.uniform(26, 0.1)),
+            lambda: forward_backward(DENSE, Outcomes.parse("0" * 30), RATES, IndependentPrior.uniform(40, 0.1)),
             DesignError,
-            "fewer groups",
+            "fewer open groups, or belief propagation by name",
         ),
         (lambda: ErrorRates(false_alarm=-0.1, misdetection=0), SpecError, "false alarm rate is -0.1"),
         (lambda: Outcomes.parse("01x"), SpecError, "'x'"),

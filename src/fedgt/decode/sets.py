@@ -1,0 +1,138 @@
+"""Exact search over all sets of malicious clients, for evidence that can only score whole sets (`SetEvidence`)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb
+
+import numpy as np
+
+from fedgt.decode.compiled import count_log_weights
+from fedgt.decode.priors import CountPrior, Prior, log_or_minus_infinity
+from fedgt.decode.ranked import RankedSet
+from fedgt.errors import ContradictoryOutcomesError, DesignError, ShapeError
+from fedgt.types import BoolArray, FloatArray, SetEvidence, frozen
+
+MAX_SETS = 20_000_000
+_BATCH = 1 << 16
+_TIE = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SetPosterior:
+    """What evidence about whole sets says.
+
+    Attributes:
+        log_odds: float64[clients]: log P(benign) - log P(malicious), in nats.
+        log_evidence: log P(observation).
+        count: float64[largest + 1]: posterior of the number of malicious clients.
+        best: The most probable sets, most probable first.
+        tied: How many sets are as probable as the best one (within 1e-9 nats).
+        sets: How many sets were scored.
+    """
+
+    log_odds: FloatArray
+    log_evidence: float
+    count: FloatArray
+    best: tuple[RankedSet, ...]
+    tied: int
+    sets: int
+
+
+def decode_sets(
+    evidence: SetEvidence, *, clients: int, prior: Prior, largest: int | None = None, best: int = 10
+) -> SetPosterior:
+    """Score every set of at most `largest` clients, in batches.
+
+    Args:
+        evidence: Scores sets.
+        clients: n.
+        prior: Of the sets: independent clients, or a count prior (its n_max bounds `largest`).
+        largest: The largest number of malicious clients considered; all, or the prior's n_max, when not given.
+        best: How many of the most probable sets to return.
+
+    Raises:
+        ShapeError: If the prior does not fit, or the evidence does not answer for each set.
+        DesignError: If there are more than 20 million sets.
+        ContradictoryOutcomesError: If every set is impossible.
+    """
+    limit = clients if largest is None else largest
+    if isinstance(prior, CountPrior):
+        limit = min(limit, len(prior.weights) - 1)
+    elif len(prior.prevalence) != clients:
+        raise ShapeError(f"{len(prior.prevalence)} prevalences for {clients} clients")
+    if not 0 <= limit <= clients:
+        raise ShapeError(f"sets of at most {limit} of {clients} clients: 0 to {clients} is needed")
+    total_sets = sum(comb(clients, q) for q in range(limit + 1))
+    if total_sets > MAX_SETS:
+        raise DesignError(
+            f"{total_sets} sets of at most {limit} of {clients} clients; at most {MAX_SETS} can be scored one by one: lower "
+            "the largest number of malicious clients"
+        )
+    scale, tied = -np.inf, 0
+    sums = np.zeros((2, clients))  # of benign, of malicious
+    by_count = np.zeros(limit + 1)
+    top_scores, top_sets = np.empty(0), np.empty((0, clients), dtype=np.bool_)
+    for q, sets in _all_sets(clients, limit):
+        scores = evidence.log_likelihood(sets)
+        if scores.shape != (len(sets),) or np.isnan(scores).any():
+            raise ShapeError(
+                f"the evidence scored {len(sets)} sets with shape {scores.shape} or NaN; one number each is needed"
+            )
+        scores = scores + _log_prior_of(sets, q, prior, clients)
+        peak = float(scores.max())
+        if peak > scale:
+            factor = np.exp(scale - peak) if np.isfinite(scale) else 0.0
+            sums, by_count = sums * factor, by_count * factor
+            tied = tied if scale >= peak - _TIE else 0
+            scale = peak
+        if scale == -np.inf:
+            continue
+        weights = np.exp(scores - scale)
+        sums[0] += weights @ ~sets
+        sums[1] += weights @ sets
+        by_count[q] += float(weights.sum())
+        tied += int((scores >= scale - _TIE).sum())
+        joined = np.concatenate([top_scores, scores])
+        order = np.argsort(-joined, kind="stable")[:best]
+        top_scores, top_sets = joined[order], np.concatenate([top_sets, sets])[order]
+    if scale == -np.inf:
+        raise ContradictoryOutcomesError("every set of malicious clients is impossible under this evidence and prior")
+    mass = float(by_count.sum())
+    log_odds = log_or_minus_infinity(sums[0]) - log_or_minus_infinity(sums[1])
+    return SetPosterior(
+        log_odds=frozen(log_odds, np.float64),
+        log_evidence=float(scale + np.log(mass)),
+        count=frozen(by_count / mass, np.float64),
+        best=tuple(
+            RankedSet(clients=tuple(np.flatnonzero(chosen).tolist()), probability=float(np.exp(score - scale) / mass))
+            for score, chosen in zip(top_scores, top_sets, strict=True)
+            if score > -np.inf
+        ),
+        tied=tied,
+        sets=total_sets,
+    )
+
+
+def _all_sets(clients: int, largest: int) -> Iterator[tuple[int, BoolArray]]:
+    """(size, bool[B, clients]) in batches: by size, then in lexicographic order."""
+    for q in range(largest + 1):
+        chosen = combinations(range(clients), q)
+        left = comb(clients, q)
+        while left:
+            size = min(left, _BATCH)
+            left -= size
+            sets = np.zeros((size, clients), dtype=np.bool_)
+            if q:
+                flat = np.fromiter((j for _ in range(size) for j in next(chosen)), dtype=np.int64, count=size * q)
+                sets[np.repeat(np.arange(size), q), flat] = True
+            yield q, sets
+
+
+def _log_prior_of(sets: BoolArray, q: int, prior: Prior, clients: int) -> FloatArray:
+    if isinstance(prior, CountPrior):
+        return np.full(len(sets), count_log_weights(prior, clients)[q])
+    stay, move = log_or_minus_infinity(1.0 - prior.prevalence), log_or_minus_infinity(prior.prevalence)
+    impossible = (sets & np.isneginf(move)).any(axis=1) | (~sets & np.isneginf(stay)).any(axis=1)
+    safe_stay, safe_move = np.where(np.isneginf(stay), 0.0, stay), np.where(np.isneginf(move), 0.0, move)
+    return np.where(impossible, -np.inf, sets @ safe_move + ~sets @ safe_stay)

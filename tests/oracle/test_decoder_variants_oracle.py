@@ -1,0 +1,315 @@
+"""Counts, whole sets, ranked sets, stacked rounds, sampling: each against listing every set of malicious clients."""
+
+from itertools import combinations, product
+from math import comb
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedgt.decode import (
+    STRATEGIES,
+    CountPrior,
+    IndependentPrior,
+    Prior,
+    calibrate,
+    calibrate_by_sampling,
+    decision_table,
+    decode,
+    decode_counts,
+    decode_sets,
+    estimate_from_outcomes,
+    forward_backward,
+    ranked_sets,
+    stacked,
+)
+from fedgt.decode.compiled import all_outcomes
+from fedgt.decode.frontier import _passes as passes_in  # the two arithmetics of one pass, compared below
+from fedgt.decode.frontier import forward_backward_passes, make_schedule
+from fedgt.decode.semiring import LINEAR, LOG
+from fedgt.design import Design, from_matrix, named_design
+from fedgt.errors import ContradictoryOutcomesError, DesignError, ShapeError, SpecError
+from fedgt.types import BoolArray, CountLikelihoods, ErrorRates, FloatArray, Outcomes
+
+RATES = ErrorRates(false_alarm=0.1, misdetection=0.05)
+
+
+@st.composite
+def designs(draw: st.DrawFn, clients: int = 7, groups: int = 4) -> Design:
+    n = draw(st.integers(1, clients))
+    rows = draw(st.lists(st.lists(st.integers(0, 1), min_size=n, max_size=n).filter(any), min_size=1, max_size=groups))
+    return from_matrix(rows)
+
+
+@st.composite
+def priors(draw: st.DrawFn, n: int) -> Prior:
+    if draw(st.booleans()):
+        chances = st.sampled_from([0.0, 0.01, 0.2, 0.5, 0.9, 1.0])
+        return IndependentPrior(prevalence=np.array(draw(st.lists(chances, min_size=n, max_size=n))))
+    weights = draw(st.lists(st.sampled_from([0.0, 1.0, 2.5]), min_size=1, max_size=n + 1).filter(any))
+    return CountPrior(weights=np.array(weights))
+
+
+def prior_of(d: BoolArray, prior: Prior) -> float:
+    if isinstance(prior, CountPrior):
+        q = int(d.sum())
+        return float(prior.weights[q]) / comb(len(d), q) if q < len(prior.weights) else 0.0
+    return float(np.prod(np.where(d, prior.prevalence, 1 - prior.prevalence)))
+
+
+def all_sets(n: int) -> list[BoolArray]:
+    return [np.array(pattern, dtype=bool) for pattern in product((False, True), repeat=n)]
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_counts_equal_the_sum_over_all_sets(data: st.DataObject) -> None:
+    design = data.draw(designs())
+    n = design.clients
+    prior = data.draw(priors(n))
+    chance = st.sampled_from([0.0, 0.1, 0.5, 1.0])
+    vectors = []
+    for size in design.group_sizes.tolist():
+        vectors.append(data.draw(st.lists(chance, min_size=size + 1, max_size=size + 1).filter(any)))
+    with np.errstate(divide="ignore"):
+        evidence = CountLikelihoods(log_likelihood=tuple(np.log(np.array(v)) for v in vectors))
+    joint, counts = np.zeros((2, n)), np.zeros(n + 1)
+    for d in all_sets(n):
+        weight = prior_of(d, prior)
+        for row, vector in zip(design.matrix, vectors, strict=True):
+            weight *= vector[int((row * d).sum())]
+        joint[0] += weight * ~d
+        joint[1] += weight * d
+        counts[int(d.sum())] += weight
+    if counts.sum() == 0:
+        with pytest.raises(ContradictoryOutcomesError):
+            decode_counts(design, evidence, prior)
+        return
+    posterior = decode_counts(design, evidence, prior)
+    assert posterior.log_evidence == pytest.approx(np.log(counts.sum()), abs=1e-9)
+    with np.errstate(divide="ignore"):
+        np.testing.assert_allclose(posterior.log_odds, np.log(joint[0]) - np.log(joint[1]), atol=1e-9)
+    if isinstance(prior, CountPrior):
+        np.testing.assert_allclose(posterior.count, counts[: len(prior.weights)] / counts.sum(), atol=1e-9)
+
+
+def test_binary_counts_are_the_or_decoder() -> None:
+    design, prior = named_design("bch-15x8"), IndependentPrior(prevalence=np.linspace(0.05, 0.4, 15))
+    outcomes = Outcomes.parse("11010010")
+    vectors = []
+    for t, size in zip(outcomes.values.tolist(), design.group_sizes.tolist(), strict=True):
+        clean, dirty = (RATES.false_alarm, 1 - RATES.misdetection) if t else (1 - RATES.false_alarm, RATES.misdetection)
+        vectors.append(np.log(np.array([clean] + [dirty] * size)))
+    found = decode_counts(design, CountLikelihoods(log_likelihood=tuple(vectors)), prior)
+    np.testing.assert_allclose(found.log_odds, forward_backward(design, outcomes, RATES, prior).log_odds, atol=1e-9)
+
+
+def test_reports_of_at_least_and_exactly_so_many() -> None:
+    design = from_matrix([[1, 1, 1, 0], [0, 1, 1, 1]])
+    prior = IndependentPrior.uniform(4, 0.5)
+    sizes = design.group_sizes.tolist()
+    both = decode_counts(design, CountLikelihoods.exactly([3, 2], sizes), prior)
+    assert (both.log_odds[[0, 1, 2]] == -np.inf).all()
+    assert both.log_odds[3] == np.inf
+    some = decode_counts(design, CountLikelihoods.at_least([3, None], sizes), prior)
+    assert (some.log_odds[:3] == -np.inf).all()
+    assert some.log_odds[3] == pytest.approx(0.0)
+    with pytest.raises(ContradictoryOutcomesError):
+        decode_counts(design, CountLikelihoods.exactly([3, 0], sizes), prior)
+    noisy = decode_counts(design, CountLikelihoods.exactly([3, 0], sizes, error=0.1), prior)
+    assert np.isfinite(noisy.log_odds).all()
+
+
+@settings(max_examples=80)
+@given(st.data())
+def test_ranked_sets_are_the_most_probable_ones_in_order(data: st.DataObject) -> None:
+    design = data.draw(designs())
+    prior = data.draw(priors(design.clients))
+    t = data.draw(st.lists(st.sampled_from([0, 1, -1]), min_size=design.groups, max_size=design.groups))
+    outcomes = Outcomes(values=np.array(t, dtype=np.int8))
+    probabilities = []
+    for d in all_sets(design.clients):
+        weight = prior_of(d, prior)
+        for row, value in zip(design.matrix, t, strict=True):
+            hit = bool((row * d).sum())
+            if value == 0:
+                weight *= RATES.misdetection if hit else 1 - RATES.false_alarm
+            elif value == 1:
+                weight *= 1 - RATES.misdetection if hit else RATES.false_alarm
+        probabilities.append((weight, tuple(np.flatnonzero(d).tolist())))
+    total = sum(w for w, _ in probabilities)
+    expected = sorted((w / total for w, _ in probabilities if w > 0), reverse=True)[:6]
+    by_set = {clients: w / total for w, clients in probabilities}
+    found = ranked_sets(design, outcomes, RATES, prior, count=6)
+    np.testing.assert_allclose([one.probability for one in found], expected, rtol=1e-9)
+    assert all(by_set[one.clients] == pytest.approx(one.probability) for one in found)
+    assert len({one.clients for one in found}) == len(found)
+
+
+class OrEvidence:
+    """Binary outcomes as evidence about whole sets."""
+
+    def __init__(self, design: Design, outcomes: Outcomes, rates: ErrorRates) -> None:
+        self.design, self.outcomes, self.rates = design, outcomes, rates
+
+    def log_likelihood(self, sets: BoolArray) -> FloatArray:
+        hit = sets.astype(int) @ self.design.matrix.T.astype(int) > 0
+        positive = self.outcomes.values == 1
+        right = np.where(hit, 1 - self.rates.misdetection, 1 - self.rates.false_alarm)
+        total: FloatArray = np.log(np.where(hit == positive, right, 1 - right)).sum(axis=1)
+        return total
+
+
+@pytest.mark.parametrize("prior", [CountPrior.uniform(5), IndependentPrior(prevalence=np.linspace(0.05, 0.3, 15))])
+def test_scoring_whole_sets_equals_the_trellis(prior: Prior) -> None:
+    design, outcomes = named_design("bch-15x8"), Outcomes.parse("11010010")
+    found = decode_sets(OrEvidence(design, outcomes, RATES), clients=15, prior=prior)
+    expected = forward_backward(design, outcomes, RATES, prior)
+    np.testing.assert_allclose(found.log_odds, expected.log_odds, atol=1e-9)
+    assert found.log_evidence == pytest.approx(expected.log_evidence, abs=1e-9)
+    best = ranked_sets(design, outcomes, RATES, prior, count=5)
+    np.testing.assert_allclose([s.probability for s in found.best[:5]], [s.probability for s in best], rtol=1e-9)
+    if isinstance(prior, CountPrior):
+        np.testing.assert_allclose(found.count, expected.count, atol=1e-9)
+        assert found.sets == sum(comb(15, q) for q in range(6))
+
+
+def test_ties_between_sets_are_counted() -> None:
+    design = from_matrix([[1, 1, 0, 0], [0, 0, 1, 1]])
+    found = decode_sets(
+        OrEvidence(design, Outcomes.parse("10"), ErrorRates.symmetric(0.01)), clients=4, prior=CountPrior.uniform(1)
+    )
+    assert found.tied == 2
+    assert {one.clients for one in found.best[:2]} == {(0,), (1,)}
+
+
+def test_too_many_sets_and_evidence_of_the_wrong_shape_are_refused() -> None:
+    class Broken:
+        def log_likelihood(self, sets: BoolArray) -> FloatArray:
+            return np.zeros(3)
+
+    with pytest.raises(DesignError, match="sets of at most 40 of 40"):
+        decode_sets(Broken(), clients=40, prior=IndependentPrior.uniform(40, 0.1))
+    with pytest.raises(ShapeError, match="one number each"):
+        decode_sets(Broken(), clients=4, prior=IndependentPrior.uniform(4, 0.1))
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_a_joint_decoding_of_several_rounds_equals_the_sum_over_all_sets(data: st.DataObject) -> None:
+    """Two rounds with other designs and other error rates, the same clients."""
+    n = data.draw(st.integers(1, 6))
+    rows = st.lists(st.lists(st.integers(0, 1), min_size=n, max_size=n).filter(any), min_size=1, max_size=3)
+    rounds = [from_matrix(data.draw(rows)) for _ in range(2)]
+    rates = [ErrorRates(false_alarm=0.1, misdetection=0.05), ErrorRates(false_alarm=0.02, misdetection=0.3)]
+    design = stacked(rounds)
+    each = [rates[r] for r in range(2) for _ in range(rounds[r].groups)]
+    t = data.draw(st.lists(st.integers(0, 1), min_size=design.groups, max_size=design.groups))
+    prior = data.draw(priors(n))
+    joint = np.zeros((2, n))
+    for d in all_sets(n):
+        weight = prior_of(d, prior)
+        for row, value, pair in zip(design.matrix, t, each, strict=True):
+            right = 1 - pair.misdetection if (row * d).sum() else 1 - pair.false_alarm
+            weight *= right if bool((row * d).sum()) == bool(value) else 1 - right
+        joint[0] += weight * ~d
+        joint[1] += weight * d
+    found = forward_backward(design, Outcomes(values=np.array(t, dtype=np.int8)), each, prior)
+    with np.errstate(divide="ignore"):
+        np.testing.assert_allclose(found.log_odds, np.log(joint[0]) - np.log(joint[1]), atol=1e-9)
+
+
+def test_stacking_needs_the_same_clients() -> None:
+    with pytest.raises(DesignError, match=r"\[2, 3\] clients"):
+        stacked([from_matrix([[1, 1]]), from_matrix([[1, 1, 1]])])
+    with pytest.raises(ShapeError, match="2 pairs of error rates for 1 groups"):
+        forward_backward(from_matrix([[1, 1]]), Outcomes.parse("1"), [RATES] * 2, IndependentPrior.uniform(2, 0.1))
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_the_order_of_the_clients_and_the_arithmetic_change_nothing(data: st.DataObject) -> None:
+    design = data.draw(designs())
+    order = np.array(data.draw(st.permutations(range(design.clients))), dtype=np.int64)
+    caps = np.ones(design.groups, dtype=np.int64)
+    rng = np.random.default_rng(design.groups)
+    likelihoods = [np.log(rng.uniform(0.01, 1, size=(3, 2))) for _ in range(design.groups)]
+    chance = rng.uniform(0.01, 0.5, size=design.clients)
+    stay, move = np.log(1 - chance), np.log(chance)
+    base = forward_backward_passes(make_schedule(design.matrix, caps), likelihoods, stay, move)
+    schedule = make_schedule(design.matrix, caps, order=order)
+    for ring in (LINEAR, LOG):
+        other = passes_in(schedule, likelihoods, stay, move, ring, None)
+        np.testing.assert_allclose(other.log_odds, base.log_odds, atol=1e-9)
+        np.testing.assert_allclose(other.log_evidence, base.log_evidence, atol=1e-9)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_deciding_in_batches_equals_deciding_one_by_one(strategy: str) -> None:
+    design = named_design("bch-15x8")
+    outcomes = all_outcomes(8)[:: 1 if strategy != "map" else 5]
+    table = decision_table(design, outcomes, rates=RATES, strategy=strategy)  # type: ignore[arg-type]
+    for row, values in enumerate(outcomes):
+        one = decode(design, Outcomes(values=values), rates=RATES, strategy=strategy)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(table[row], one.flagged, err_msg=str(values))
+
+
+def test_the_estimate_from_all_outcomes_is_the_likeliest_number() -> None:
+    design = named_design("bch-15x8")
+    outcomes = all_outcomes(8)[::7]
+    likelihood = np.zeros((6, len(outcomes)))
+    for q in range(6):
+        for chosen in combinations(range(15), q):
+            hit = design.matrix[:, list(chosen)].any(axis=1)
+            right = np.where(hit, 1 - RATES.misdetection, 1 - RATES.false_alarm)
+            for row, values in enumerate(outcomes):
+                likelihood[q, row] += float(np.prod(np.where(values == hit, right, 1 - right))) / comb(15, q)
+    np.testing.assert_array_equal(estimate_from_outcomes(design, outcomes, RATES, largest=5), likelihood.argmax(axis=0))
+
+
+@pytest.mark.parametrize("contaminated", [True, False])
+def test_sampled_calibration_agrees_with_counting_within_its_standard_error(contaminated: bool) -> None:
+    design = named_design("bch-15x8")
+    exact = calibrate(design, RATES, 4, contaminated=contaminated)
+    sampled = calibrate_by_sampling(
+        design, RATES, 4, rng=np.random.default_rng(1), samples=4000, contaminated=contaminated
+    )
+    assert exact.standard_error == 0.0
+    assert 0 < sampled.standard_error < 0.005
+    assert sampled.objective == pytest.approx(exact.objective, abs=4 * sampled.standard_error)
+
+
+def test_leaving_contaminated_sets_out_lowers_the_objective() -> None:
+    design = named_design("bch-15x8")
+    assert calibrate(design, RATES, 5, contaminated=False).objective < calibrate(design, RATES, 5).objective
+
+
+def test_a_large_design_is_calibrated_by_sampling_and_says_so() -> None:
+    rng = np.random.default_rng(0)
+    matrix = np.zeros((20, 40), dtype=int)
+    for row in range(20):
+        matrix[row, 2 * row : 2 * row + 6] = 1
+        matrix[row, rng.integers(0, 40)] = 1
+    decoding = decode(from_matrix(matrix), Outcomes.parse("1" * 3 + "0" * 17), rates=RATES, strategy="delta", largest=6)
+    assert "Delta from sampled sets" in decoding.reason
+
+
+def test_impossible_requests_are_refused() -> None:
+    design, outcomes = named_design("bch-15x8"), Outcomes.parse("11010010")
+    with pytest.raises(SpecError, match="0 sets"):
+        ranked_sets(design, outcomes, RATES, CountPrior.uniform(3), count=0)
+    with pytest.raises(SpecError, match="unknown decoding method 'bp'"):
+        decode(design, outcomes, rates=RATES, method="bp")  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="unknown estimator"):
+        decode(design, outcomes, rates=RATES, estimator="z")  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="published tables are for 15 clients"):
+        decode(from_matrix([[1, 1]]), Outcomes.parse("1"), rates=RATES, strategy="published-count")
+    with pytest.raises(SpecError, match="all outcomes"):
+        decode(design, Outcomes.parse("?1010010"), rates=RATES, strategy="published-delta", largest=5)
+    with pytest.raises(ShapeError, match=r"0, 1, \.\.\., size"):
+        CountLikelihoods(log_likelihood=(np.array([np.nan, 0.0]),))
+    with pytest.raises(ShapeError, match="ruled out"):
+        CountLikelihoods(log_likelihood=(np.array([-np.inf, -np.inf]),))
+    with pytest.raises(ShapeError, match="likelihoods for groups of"):
+        decode_counts(design, CountLikelihoods.exactly([0], [3]), CountPrior.uniform(3))
