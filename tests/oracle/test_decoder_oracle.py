@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedgt.decode import CountPrior, IndependentPrior, Prior, all_log_odds, expected_errors, forward_backward
+from fedgt.decode import CountPrior, ExactDecoder, IndependentPrior, Prior, expected_errors, forward_backward
+from fedgt.decode.exact import syndrome_counts, with_noise
 from fedgt.design import Design, from_matrix, named_design
 from fedgt.errors import ContradictoryOutcomesError
-from fedgt.types import ERASED, ErrorRates, FloatArray, Outcomes
+from fedgt.types import ERASED, BoolArray, ErrorRates, FloatArray, Outcomes
 
 rates_strategy = st.builds(
     ErrorRates,
@@ -20,35 +21,34 @@ rates_strategy = st.builds(
 )
 
 
+def every_set(n: int) -> BoolArray:
+    """bool[2^n, n]."""
+    bits: BoolArray = (np.arange(1 << n)[:, None] >> np.arange(n)) & 1 == 1
+    return bits
+
+
 def brute_force(design: Design, outcomes: Outcomes, rates: ErrorRates, prior: Prior) -> tuple[FloatArray, float]:
-    """(P(d_j = 1, t) and P(d_j = 0, t) for every client, P(t)) by listing all 2^n sets."""
+    """(P(d_j = 0, t) and P(d_j = 1, t) for every client, P(t)) by listing all 2^n sets."""
     n = design.clients
-    joint = np.zeros((2, n))
-    for pattern in product((0, 1), repeat=n):
-        d = np.array(pattern)
-        probability = 1.0
-        if isinstance(prior, CountPrior):
-            q = int(d.sum())
-            probability = float(prior.weights[q]) / comb(n, q) if q < len(prior.weights) else 0.0
-        else:
-            probability = float(np.prod(np.where(d == 1, prior.prevalence, 1 - prior.prevalence)))
-        syndrome = (design.matrix.astype(int) @ d) > 0
-        for s, t in zip(syndrome, outcomes.values.tolist(), strict=True):
-            if t == ERASED:
-                continue
-            if s:
-                probability *= rates.misdetection if t == 0 else 1 - rates.misdetection
-            else:
-                probability *= 1 - rates.false_alarm if t == 0 else rates.false_alarm
-        for j in range(n):
-            joint[pattern[j], j] += probability
-    return joint, float(joint[:, 0].sum())
+    sets = every_set(n)
+    if isinstance(prior, CountPrior):
+        each = np.zeros(n + 1)
+        each[: len(prior.weights)] = prior.weights / [comb(n, q) for q in range(len(prior.weights))]
+        weight = each[sets.sum(axis=1)]
+    else:
+        weight = np.prod(np.where(sets, prior.prevalence, 1 - prior.prevalence), axis=1)
+    syndrome = sets.astype(int) @ design.matrix.T.astype(int) > 0
+    for s, t in zip(syndrome.T, outcomes.values.tolist(), strict=True):
+        if t != ERASED:
+            positive = np.where(s, 1 - rates.misdetection, rates.false_alarm)
+            weight = weight * (positive if t else 1 - positive)
+    return np.array([weight @ ~sets, weight @ sets]), float(weight.sum())
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> tuple[Design, Outcomes, ErrorRates, Prior]:
-    n = draw(st.integers(1, 8))
-    rows = draw(st.lists(st.lists(st.integers(0, 1), min_size=n, max_size=n).filter(any), min_size=1, max_size=5))
+def problems(draw: st.DrawFn, clients: int = 12) -> tuple[Design, Outcomes, ErrorRates, Prior]:
+    n = draw(st.integers(1, clients))
+    rows = draw(st.lists(st.lists(st.integers(0, 1), min_size=n, max_size=n).filter(any), min_size=1, max_size=6))
     design = from_matrix(rows)
     values = draw(st.lists(st.sampled_from([0, 1, -1]), min_size=len(rows), max_size=len(rows)))
     prior: Prior
@@ -107,38 +107,34 @@ def test_every_outcome_of_15x8_equals_the_sum_over_all_32768_sets(rates: ErrorRa
         assert np.abs(found - expected).max() < 1e-9
 
 
+def counted_log_odds(design: Design, rates: ErrorRates, each: FloatArray) -> FloatArray:
+    """float64[2^m, n] without a trellis: exact numbers of sets for every syndrome, then the noise of the tests.
+
+    `each[q]` is the prior probability of one particular set of q clients.
+    """
+    counts = syndrome_counts(design)
+    malicious = with_noise(np.tensordot(each, counts.containing.astype(float), axes=1), rates)
+    total = with_noise(each @ counts.sets.astype(float), rates)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        odds: FloatArray = np.log(np.maximum(total - malicious, 0.0)) - np.log(malicious)
+    return odds.T
+
+
 def test_30x12_equals_an_independent_count_over_syndromes() -> None:
-    """No enumeration of 2^30 sets: P(t, d_j) from exact counts of sets per syndrome."""
-    design, rates = named_design("cyclic-30x12"), ErrorRates(false_alarm=0.03, misdetection=0.08)
-    prior = IndependentPrior.uniform(30, 0.2)
-    table = all_log_odds(design, rates, prior)
-    for number in (0, 1, 1365, 2730, 4095, 77):
-        t = (number >> np.arange(12)) & 1
-        found = forward_backward(design, Outcomes(values=t), rates, prior).log_odds
-        np.testing.assert_allclose(found, table[number], atol=1e-9)
-
-
-@settings(max_examples=60)
-@given(problems())
-def test_the_table_of_all_outcomes_equals_the_trellis(problem: tuple[Design, Outcomes, ErrorRates, Prior]) -> None:
-    design, _, rates, prior = problem
-    if isinstance(prior, IndependentPrior):
-        prior = IndependentPrior.uniform(design.clients, float(prior.prevalence[0]))
-    table = all_log_odds(design, rates, prior)
-    for number in range(1 << design.groups):
-        outcomes = Outcomes(values=(number >> np.arange(design.groups)) & 1)
-        try:
-            found = forward_backward(design, outcomes, rates, prior).log_odds
-        except ContradictoryOutcomesError:
-            assert np.isnan(table[number]).all()
-            continue
-        finite = np.isfinite(found)
-        np.testing.assert_array_equal(np.isfinite(table[number]), finite)
-        np.testing.assert_allclose(table[number][finite], found[finite], atol=1e-9)
+    """No enumeration of 2^30 sets, and no trellis: exact counts of sets per syndrome. All 4,096 outcomes."""
+    design, rates, q = named_design("cyclic-30x12"), ErrorRates(false_alarm=0.03, misdetection=0.08), np.arange(31)
+    outcomes = ((np.arange(4096)[:, None] >> np.arange(12)) & 1).astype(np.int8)
+    expected = counted_log_odds(design, rates, 0.2**q * 0.8 ** (30 - q))
+    found = ExactDecoder(design, rates, IndependentPrior.uniform(30, 0.2)).decode_batch(outcomes).log_odds
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+    each = np.where(q <= 8, 1 / 9 / np.array([float(comb(30, k)) for k in q]), 0.0)
+    expected = counted_log_odds(design, rates, each)
+    found = ExactDecoder(design, rates, CountPrior.uniform(8)).decode_batch(outcomes).log_odds
+    np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
 @settings(max_examples=40)
-@given(problems(), st.integers(0, 2**32 - 1))
+@given(problems(clients=6), st.integers(0, 2**32 - 1))
 def test_expected_errors_equal_the_average_over_all_sets_and_outcomes(
     problem: tuple[Design, Outcomes, ErrorRates, Prior], seed: int
 ) -> None:
