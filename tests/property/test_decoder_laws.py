@@ -79,3 +79,16 @@ def test_bayes_flags_exactly_the_clients_whose_posterior_exceeds_one_minus_beta(
     expected = np.nan_to_num(decoding.posterior) > 1 - beta
     tested = DESIGN.matrix[outcomes.present].any(axis=0)
     np.testing.assert_array_equal(decoding.flagged[clear], (expected & tested)[clear])
+
+
+@given(outcome_vectors, st.integers(0, 7), st.floats(0.01, 0.99))
+def test_an_uninformative_group_changes_nothing(outcomes: Outcomes, group: int, rate: float) -> None:
+    """One group whose false alarm and misdetection add up to 1 says as much as an erased one."""
+    prior = IndependentPrior(prevalence=np.linspace(0.05, 0.5, 15))
+    rates = [RATES] * 8
+    rates[group] = ErrorRates(false_alarm=rate, misdetection=1 - rate)
+    without = outcomes.values.copy()
+    without[group] = -1
+    found = forward_backward(DESIGN, outcomes, rates, prior)
+    expected = forward_backward(DESIGN, Outcomes(values=without), RATES, prior)
+    np.testing.assert_allclose(found.log_odds, expected.log_odds, atol=1e-9)
