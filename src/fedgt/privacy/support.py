@@ -65,7 +65,7 @@ class Support:
         return self.lower
 
 
-class _UnluckyCompressionError(Exception):
+class UnluckyCompressionError(Exception):
     """The random map made a smaller set of columns dependent: nothing may be concluded from this search."""
 
 
@@ -104,17 +104,26 @@ def minimum_support(rows: npt.ArrayLike, *, enough: int | None = None, max_state
     )
 
 
-def _search(exact: Sequence[Sequence[int]], *, enough: int | None, max_states: int) -> Support:
-    kept = _independent_rows(exact)
-    n, k = len(exact[0]), len(kept)
-    independent = [exact[i] for i in kept]
+def exact_rows(rows: npt.ArrayLike) -> list[list[int]]:
+    """The rows scaled to coprime integers, exactly."""
+    return [_integers(row)[1] for row in np.asarray(rows).tolist()]
+
+
+def null_space_of(exact: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
+    """(int64[n - k, n] a basis of what is orthogonal to the rows, int64[k, n] the rows reduced), modulo p."""
+    independent = [exact[i] for i in _independent_rows(exact)]
     reduced, pivots = _reduce(np.array([[v % PRIME for v in row] for row in independent], dtype=np.int64))
+    return _null_space(reduced, pivots), reduced
+
+
+def _search(exact: Sequence[Sequence[int]], *, enough: int | None, max_states: int) -> Support:
+    null, reduced = null_space_of(exact)
+    k, n = reduced.shape
     lightest = min(range(len(exact)), key=lambda i: (_weight(exact[i]) or n + 1, i))
-    best = _confirmed(exact, tuple(j for j, v in enumerate(exact[lightest]) if v))
+    best = confirmed(exact, tuple(j for j, v in enumerate(exact[lightest]) if v))
     if best is None:  # pragma: no cover - a row is in its own span
         raise PrivacyError("a revealed row is not in its own span")
     target = n + 1 if enough is None else enough
-    null = _null_space(reduced, pivots)
     states, size = 0, 1
     while size < best.upper and size < target:
         dual, primal = comb(n, max(size - 2, 0)), comb(n, max(k - 2, 0))
@@ -127,12 +136,12 @@ def _search(exact: Sequence[Sequence[int]], *, enough: int | None, max_states: i
         states += dual
         rejected = False
         try:
-            for candidate in _dependent_sets(null, size):
-                found = _confirmed(exact, candidate)
+            for candidate in dependent_sets(null, size):
+                found = confirmed(exact, candidate)
                 if found is not None:
                     return _with_lower(found, found.upper)
                 rejected = True
-        except _UnluckyCompressionError:
+        except UnluckyCompressionError:
             rejected = True
         if rejected:  # dependent modulo p, not over the rationals: larger sets can no longer be ruled out
             break
@@ -145,18 +154,18 @@ def _primal(exact: Sequence[Sequence[int]], reduced: IntArray, best: Support) ->
 
     The least support modulo p is a proved lower bound; candidates are confirmed from the lightest on.
     """
-    confirmed = best
+    best_so_far = best
     rejected: list[int] = []
     for support in _light_supports(reduced, best.upper):
-        if len(support) >= confirmed.upper:
+        if len(support) >= best_so_far.upper:
             continue
-        found = _confirmed(exact, support)
+        found = confirmed(exact, support)
         if found is None:
             rejected.append(len(support))
         else:
-            confirmed = found
-    lower = min([confirmed.upper, *rejected])
-    return _with_lower(confirmed, lower)
+            best_so_far = found
+    lower = min([best_so_far.upper, *rejected])
+    return _with_lower(best_so_far, lower)
 
 
 def _with_lower(support: Support, lower: int) -> Support:
@@ -203,7 +212,7 @@ def _independent_rows(exact: Sequence[Sequence[int]]) -> list[int]:
     return kept
 
 
-def _confirmed(exact: Sequence[Sequence[int]], support: Sequence[int]) -> Support | None:
+def confirmed(exact: Sequence[Sequence[int]], support: Sequence[int]) -> Support | None:
     """A certificate that some non-zero combination of the rows lives on `support`, or None: exact elimination."""
     inside = set(support)
     n = len(exact[0])
@@ -267,7 +276,7 @@ def _null_space(reduced: IntArray, pivots: tuple[int, ...]) -> IntArray:
     return basis
 
 
-def _dependent_sets(null: IntArray, size: int) -> Iterator[tuple[int, ...]]:
+def dependent_sets(null: IntArray, size: int) -> Iterator[tuple[int, ...]]:
     """Candidate sets of `size` columns of N that are dependent modulo p; none is missed.
 
     N is first compressed to `size` rows by a random map: dependent columns stay dependent, so nothing is lost, and what
@@ -285,20 +294,20 @@ def _dependent_sets(null: IntArray, size: int) -> Iterator[tuple[int, ...]]:
             rows = (rows + mix[:, i : i + 1] * null[i]) % PRIME
     if rows.shape[0] < size:  # more columns than rows are always dependent: pad, so that the last step sees two rows
         rows = np.concatenate([rows, np.zeros((size - rows.shape[0], n), dtype=np.int64)])
-    for chosen, rest in _eliminations(rows, size - 2, ordered=True):
+    for chosen, rest in eliminations(rows, size - 2, ordered=True):
         last = chosen[:, -1] if size > 2 else np.full(len(chosen), -1)
-        ratio = _ratios(rest)
+        ratio = ratios(rest)
         # Columns up to the last chosen one are out: a set is visited in ascending order only.
         columns = np.arange(n)
         ratio = np.where(columns > last[:, None], ratio, -2 - columns)
-        zero = (ratio == _ZERO).any(axis=1)
+        zero = (ratio == ZERO_COLUMN).any(axis=1)
         order = np.argsort(ratio, axis=1, kind="stable")
         ranked = np.take_along_axis(ratio, order, axis=1)
         pairs = (ranked[:, 1:] == ranked[:, :-1]) & (ranked[:, 1:] >= 0)
         for row, position in np.argwhere(pairs):
             yield (*map(int, chosen[row]), *sorted(map(int, order[row, position : position + 2])))
         if zero.any():
-            raise _UnluckyCompressionError
+            raise UnluckyCompressionError
 
 
 def _light_supports(reduced: IntArray, below: int) -> Iterator[tuple[int, ...]]:
@@ -308,37 +317,37 @@ def _light_supports(reduced: IntArray, below: int) -> Iterator[tuple[int, ...]]:
         yield tuple(np.flatnonzero(reduced[0]).tolist())
         return
     best = below
-    for chosen, rest in _eliminations(reduced, k - 2, ordered=False):
-        ratio = _ratios(rest)
+    for chosen, rest in eliminations(reduced, k - 2, ordered=False):
+        ratio = ratios(rest)
         order = np.sort(ratio, axis=1)
-        zeros = (order == _ZERO).sum(axis=1)
+        zeros = (order == ZERO_COLUMN).sum(axis=1)
         # The largest class of equal ratios, by run lengths along the sorted rows.
         run = np.ones(len(chosen), dtype=np.int64)
         longest = np.zeros(len(chosen), dtype=np.int64)
-        value = np.full(len(chosen), _ZERO, dtype=np.int64)
+        value = np.full(len(chosen), ZERO_COLUMN, dtype=np.int64)
         for j in range(n):
             same = (j > 0) & (order[:, j] == order[:, j - 1])
             run = np.where(same, run + 1, 1)
-            better = (order[:, j] != _ZERO) & (run > longest)
+            better = (order[:, j] != ZERO_COLUMN) & (run > longest)
             longest = np.where(better, run, longest)
             value = np.where(better, order[:, j], value)
         weight = n - zeros - longest
         for row in np.flatnonzero(weight < best):
             if weight[row] < best:
                 best = int(weight[row])
-                yield tuple(np.flatnonzero((ratio[row] != _ZERO) & (ratio[row] != value[row])).tolist())
+                yield tuple(np.flatnonzero((ratio[row] != ZERO_COLUMN) & (ratio[row] != value[row])).tolist())
 
 
-_ZERO = -1  # the ratio symbol of a zero column
+ZERO_COLUMN = -1  # the ratio symbol of a zero column
 _INFINITE = PRIME  # the ratio symbol of a column (x, 0)
 
 
-def _ratios(pairs: IntArray) -> IntArray:
+def ratios(pairs: IntArray) -> IntArray:
     """int64[B, n] from int64[B, 2, n]: x / y modulo p for every column (x, y); equal exactly for parallel columns."""
     x, y = pairs[:, 0], pairs[:, 1]
     ratio = x * _inverses(np.where(y == 0, 1, y)) % PRIME
     ratio = np.where(y == 0, _INFINITE, ratio)
-    symbols: IntArray = np.where((x == 0) & (y == 0), _ZERO, ratio)
+    symbols: IntArray = np.where((x == 0) & (y == 0), ZERO_COLUMN, ratio)
     return symbols
 
 
@@ -368,7 +377,7 @@ def _powers(values: IntArray) -> IntArray:
     return result
 
 
-def _eliminations(rows: IntArray, count: int, *, ordered: bool) -> Iterator[tuple[IntArray, IntArray]]:
+def eliminations(rows: IntArray, count: int, *, ordered: bool) -> Iterator[tuple[IntArray, IntArray]]:
     """Eliminate every independent set of `count` columns, in ascending order, a chunk at a time.
 
     Args:
@@ -393,7 +402,7 @@ def _eliminations(rows: IntArray, count: int, *, ordered: bool) -> Iterator[tupl
         limit = n - room - (count - depth - 1)
         ahead, alive = columns > last[:, None], left.any(axis=1)
         if ordered and (ahead & ~alive).any():
-            raise _UnluckyCompressionError
+            raise UnluckyCompressionError
         allowed = ahead & (columns < limit) & alive
         parents, children = np.nonzero(allowed)
         step = max(1, _CHUNK // (left.shape[1] * n))
