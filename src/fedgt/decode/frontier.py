@@ -25,6 +25,7 @@ MAX_METRICS = 1 << 28
 """Forward metrics kept at once (2 GiB of float64); a wider trellis is refused with the arithmetic."""
 
 _SMALLEST = 1e-140  # positive metrics stay above it, so that the product of two is a normal number
+_UNCHECKED = 1e-60  # entries are looked at when they may have shrunk by this much
 _STEP = 1e-150  # and no unchecked run of steps may shrink them by more than this
 
 
@@ -270,11 +271,11 @@ class _Scale:
             raise UnderflowRiskError
 
     def checked(self, metric: FloatArray, factors: int, *, now: bool = False) -> FloatArray:
-        """The metric after `factors` more multiplications; rescaled when it is time."""
+        """Rescaled when it is time; up to `factors` multiplications were made since, or follow before the next call."""
         if not self._linear:
             return metric
         self._budget *= self._factor**factors
-        if not now and self._budget > 1e-60:
+        if not now and self._budget > _UNCHECKED:
             return metric
         largest = metric.max(axis=1, keepdims=True)
         np.copyto(largest, 1.0, where=largest <= 0)
@@ -282,7 +283,7 @@ class _Scale:
         if ((metric > 0) & (metric < _SMALLEST)).any() or self._budget < _STEP:
             raise UnderflowRiskError
         self.log += np.log(largest[:, 0])
-        self._budget = 1.0
+        self._budget = self._factor**factors  # those that may still follow
         return metric
 
 
