@@ -171,6 +171,8 @@ class SetEvidence(Protocol):
 def _pairs(counts: Sequence[int | None], sizes: Sequence[int]) -> list[tuple[int | None, int]]:
     if len(counts) != len(sizes):
         raise ShapeError(f"{len(counts)} reports for {len(sizes)} groups; one per group is needed (None for none)")
+    if min(sizes, default=1) < 1:
+        raise ShapeError(f"group sizes {list(sizes)}: a group has at least one member")
     return [(q, int(size)) for q, size in zip(counts, sizes, strict=True)]
 
 

@@ -129,6 +129,20 @@ def test_contradictions_are_an_error_for_one_and_marked_in_a_batch() -> None:
     assert not np.isnan(batch.log_odds[1]).any()
 
 
+def test_belief_propagation_keeps_what_is_certain_and_finds_direct_contradictions() -> None:
+    known = IndependentPrior(prevalence=np.array([0.0, 0.2]))
+    found = BeliefPropagation(from_matrix([[1, 0]] * 3), ErrorRates.symmetric(1e-300), known).decode(
+        Outcomes.parse("111")
+    )
+    assert found.log_odds[0] == np.inf
+    assert found.malicious[1] == pytest.approx(0.2)
+    twice = BeliefPropagation(
+        from_matrix([[1, 1, 0], [1, 1, 0]]), ErrorRates.symmetric(0.0), IndependentPrior.uniform(3, 0.2)
+    )
+    with pytest.raises(ContradictoryOutcomesError):
+        twice.decode(Outcomes.parse("10"))
+
+
 def test_a_look_up_gives_what_decoding_gives() -> None:
     decoder = ExactDecoder(named_design("bch-15x8"), RATES, CountPrior.uniform(5))
     outcomes = ((np.arange(600)[:, None] >> np.arange(8)) & 1).astype(np.int8)

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from fedgt.decode import (
     STRATEGIES,
     CountPrior,
+    Estimator,
     IndependentPrior,
     Prior,
+    Strategy,
     calibrate,
     calibrate_by_sampling,
     decision_table,
@@ -20,6 +22,7 @@ from fedgt.decode import (
     decode_counts,
     decode_sets,
     estimate_from_outcomes,
+    explain,
     forward_backward,
     ranked_sets,
     stacked,
@@ -191,7 +194,7 @@ def test_too_many_sets_and_evidence_of_the_wrong_shape_are_refused() -> None:
 
     with pytest.raises(DesignError, match="sets of at most 40 of 40"):
         decode_sets(Broken(), clients=40, prior=IndependentPrior.uniform(40, 0.1))
-    with pytest.raises(ShapeError, match="one number each"):
+    with pytest.raises(ShapeError, match="one log-likelihood each"):
         decode_sets(Broken(), clients=4, prior=IndependentPrior.uniform(4, 0.1))
 
 
@@ -245,14 +248,122 @@ def test_the_order_of_the_clients_and_the_arithmetic_change_nothing(data: st.Dat
         np.testing.assert_allclose(other.log_evidence, base.log_evidence, atol=1e-9)
 
 
+@pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("rates", [RATES, ErrorRates.symmetric(0.0)])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_deciding_in_batches_equals_deciding_one_by_one(strategy: str) -> None:
+def test_deciding_in_batches_equals_deciding_one_by_one(strategy: Strategy, rates: ErrorRates, beta: float) -> None:
     design = named_design("bch-15x8")
-    outcomes = all_outcomes(8)[:: 1 if strategy != "map" else 5]
-    table = decision_table(design, outcomes, rates=RATES, strategy=strategy)  # type: ignore[arg-type]
+    outcomes = all_outcomes(8)[::5]
+    table = decision_table(design, outcomes, rates=rates, strategy=strategy, beta=beta)
     for row, values in enumerate(outcomes):
-        one = decode(design, Outcomes(values=values), rates=RATES, strategy=strategy)  # type: ignore[arg-type]
-        np.testing.assert_array_equal(table[row], one.flagged, err_msg=str(values))
+        try:
+            flagged = decode(design, Outcomes(values=values), rates=rates, strategy=strategy, beta=beta).flagged
+        except ContradictoryOutcomesError:
+            flagged = np.zeros(15, dtype=np.bool_)
+        np.testing.assert_array_equal(table[row], flagged, err_msg=str(values))
+
+
+def test_a_table_without_rows_is_empty_and_erased_outcomes_are_refused() -> None:
+    design = named_design("bch-15x8")
+    empty = decision_table(design, np.empty((0, 8), dtype=np.int8), rates=RATES, strategy="bayes")
+    assert empty.shape == (0, 15)
+    with pytest.raises(SpecError, match="no erased"):
+        decision_table(design, np.full((1, 8), -1, dtype=np.int8), rates=RATES, strategy="bayes")
+
+
+def wide(clients: int, groups: int, size: int) -> Design:
+    """Neighbours in groups: narrow for the decoder, too many groups to count sets."""
+    matrix = np.zeros((groups, clients), dtype=np.uint8)
+    for group, start in enumerate(np.linspace(0, clients - size, groups).round().astype(int)):
+        matrix[group, start : start + size] = 1
+    return from_matrix(matrix, name="wide")
+
+
+@pytest.mark.parametrize("strategy", ["bayes", "map", "count", "delta", "comp", "dd"])
+def test_a_design_with_hundreds_of_groups_is_decoded_by_every_strategy(strategy: Strategy) -> None:
+    design = wide(300, 150, 8)
+    attackers = [17, 120, 251]
+    outcomes = Outcomes(values=np.array(design.matrix[:, attackers].any(axis=1), dtype=np.int8))
+    decoding = decode(design, outcomes, rates=ErrorRates.symmetric(0.01), strategy=strategy, largest=6)
+    named = set(np.flatnonzero(decoding.flagged).tolist())
+    assert named or strategy == "dd"  # which names only definite culprits
+    assert all(min(abs(one - a) for a in attackers) <= 8 for one in named)
+    if strategy in ("bayes", "map"):
+        with pytest.raises(SpecError, match="give the largest number"):
+            decode(design, outcomes, rates=RATES, strategy=strategy)
+        prior = IndependentPrior.uniform(300, 0.01)
+        assert decode(design, outcomes, rates=RATES, strategy=strategy, prior=prior).estimated_malicious is None
+
+
+def test_a_dense_design_too_wide_for_counting_and_for_the_exact_decoder_is_decoded_by_name() -> None:
+    design = from_matrix((np.random.default_rng(0).random((30, 60)) < 0.4).astype(int))
+    outcomes = Outcomes(values=np.array(design.matrix[:, [3]].any(axis=1), dtype=np.int8))
+    prior = IndependentPrior.uniform(60, 0.02)
+    with pytest.raises(DesignError, match="belief propagation by name"):
+        decode(design, outcomes, rates=RATES, prior=prior)
+    decoding = decode(design, outcomes, rates=RATES, prior=prior, method="belief-propagation")
+    assert np.flatnonzero(decoding.flagged).tolist() == [3]
+    assert not decoding.exact
+    counted = decode(design, outcomes, rates=RATES, largest=3, method="auto", strategy="count")
+    assert counted.flagged[3]
+
+
+def test_tied_sets_do_not_fan_out() -> None:
+    """2^40 equally probable sets: the first few come at once."""
+    design = from_matrix(np.ones((1, 40), dtype=int))
+    found = ranked_sets(design, Outcomes.parse("?"), RATES, IndependentPrior.uniform(40, 0.5), count=3)
+    assert len({one.clients for one in found}) == 3
+    assert [one.probability for one in found] == pytest.approx([2.0**-40] * 3)
+
+
+@pytest.mark.parametrize("clients", [1030, 1200])
+def test_a_count_prior_over_a_thousand_clients_neither_overflows_nor_underflows(clients: int) -> None:
+    design = wide(clients, 5, 20)
+    prior = CountPrior(weights=np.array([0.0, 1.0]))
+    posterior = forward_backward(design, Outcomes.parse("?????"), ErrorRates.symmetric(0.5), prior)
+    np.testing.assert_allclose(posterior.malicious, 1 / clients, rtol=1e-9)
+    assert posterior.log_evidence == pytest.approx(0.0, abs=1e-9)
+
+
+def test_scores_hundreds_of_nats_apart_are_not_taken_for_certainty() -> None:
+    class Against0:
+        def log_likelihood(self, sets: BoolArray) -> FloatArray:
+            return np.where(sets[:, 0], -900.0, 0.0)
+
+    found = decode_sets(Against0(), clients=4, prior=IndependentPrior.uniform(4, 0.2))
+    np.testing.assert_allclose(found.log_odds, [900 + np.log(4), np.log(4), np.log(4), np.log(4)])
+
+
+@pytest.mark.parametrize("p", [1e-140, 1e-100, 1e-60, 1e-12])
+def test_tiny_rates_and_tiny_priors_give_the_same_in_both_arithmetics(p: float) -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(30):
+        design = from_matrix(np.eye(6, 9, dtype=int) | (rng.random((6, 9)) < 0.4))
+        schedule = make_schedule(design.matrix, np.ones(6, dtype=np.int64))
+        chance = 10.0 ** rng.choice([-1, -8, -60], size=9)
+        hit = rng.integers(0, 2, (2, 6))
+        likelihoods = [np.log(np.where(hit[:, [g]] == 1, [[p, 1 - p]], [[1 - p, p]])) for g in range(6)]
+        exact = passes_in(schedule, likelihoods, np.log1p(-chance), np.log(chance), LOG, None)
+        chosen = forward_backward_passes(schedule, likelihoods, np.log1p(-chance), np.log(chance))
+        np.testing.assert_allclose(chosen.log_odds, exact.log_odds, rtol=1e-9, atol=1e-9)
+
+
+def test_an_explanation_at_p_0_is_infinite_and_not_a_huge_number() -> None:
+    design = from_matrix([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]])
+    rows = explain(design, Outcomes.parse("110"), ErrorRates.symmetric(0.0), IndependentPrior.uniform(4, 0.2))
+    flat = [value for row in rows for value in row]
+    assert all(value in (np.inf, -np.inf) or abs(value) < 100 for value in flat)
+    assert np.inf in flat
+    with pytest.raises(ContradictoryOutcomesError):
+        explain(from_matrix([[1, 1], [1, 1]]), Outcomes.parse("10"), ErrorRates.symmetric(0.0), CountPrior.uniform(1))
+
+
+@pytest.mark.parametrize("strategy", ["count", "delta", "bayes", "map"])
+@pytest.mark.parametrize("estimator", ["negatives", "outcomes"])
+def test_no_strategy_hides_a_contradiction(strategy: Strategy, estimator: Estimator) -> None:
+    design = from_matrix([[1, 1, 0], [1, 1, 0]])
+    with pytest.raises(ContradictoryOutcomesError):
+        decode(design, Outcomes.parse("10"), rates=ErrorRates.symmetric(0.0), strategy=strategy, estimator=estimator)
 
 
 def test_the_estimate_from_all_outcomes_is_the_likeliest_number() -> None:
@@ -311,5 +422,9 @@ def test_impossible_requests_are_refused() -> None:
         CountLikelihoods(log_likelihood=(np.array([np.nan, 0.0]),))
     with pytest.raises(ShapeError, match="ruled out"):
         CountLikelihoods(log_likelihood=(np.array([-np.inf, -np.inf]),))
+    with pytest.raises(ShapeError, match="at least one member"):
+        CountLikelihoods.exactly([0], [0])
+    with pytest.raises(ShapeError, match="allows 5 malicious clients of 3"):
+        decode_sets(OrEvidence(design, outcomes, RATES), clients=3, prior=CountPrior.uniform(5))
     with pytest.raises(ShapeError, match="likelihoods for groups of"):
         decode_counts(design, CountLikelihoods.exactly([0], [3]), CountPrior.uniform(3))

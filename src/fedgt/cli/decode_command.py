@@ -64,31 +64,39 @@ def decode(
     estimator: Annotated[
         EstimatorName, typer.Option(help="n_m-hat from the number of negative groups, or from all outcomes.")
     ] = EstimatorName.NEGATIVES,
+    clean_group: Annotated[
+        bool, typer.Option("--some-group-clean", help="Calibrate `delta` without sets that contaminate every group.")
+    ] = False,
     sets: Annotated[int, typer.Option(help="How many sets `ranked` lists.")] = 10,
     explain: Annotated[bool, typer.Option("--explain", help="Which groups speak for and against each client.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object (a batch: one a line).")] = False,
 ) -> None:
     """Decode outcomes: log-odds (benign against malicious, in nats) and the flagged clients, numbered from 0."""
     from fedgt.design import read_design
-    from fedgt.errors import SpecError
+    from fedgt.errors import ContradictoryOutcomesError, SpecError
     from fedgt.types import ErrorRates
 
     if (outcomes is None) == (batch is None):
         raise SpecError("give --outcomes (one vector) or --batch (a file with many)")
+    if batch is not None and not as_json and (explain or strategy is StrategyName.RANKED):
+        raise SpecError("--batch prints the flagged clients only; take --json for --explain or --strategy ranked")
     design = read_design(matrix)
     prior = _prior(design, prevalence, priors)
     rates = ErrorRates(false_alarm=false_alarm, misdetection=misdetection)
-    for text in [outcomes] if outcomes is not None else _lines(batch):
-        answer = _answer(
-            design,
-            text or "",
-            rates,
-            strategy,
-            prior,
-            {"beta": beta, "kappa": kappa, "largest": max_malicious, "estimator": estimator.value},
-            sets=sets,
-            explain=explain,
-        )
+    settings: dict[str, Any] = {
+        "beta": beta,
+        "kappa": kappa,
+        "largest": max_malicious,
+        "estimator": estimator.value,
+        "contaminated": not clean_group,
+    }
+    for text in [outcomes] if outcomes is not None else _lines(batch, design):
+        try:
+            answer = _answer(design, text or "", rates, strategy, prior, settings, sets=sets, explain=explain)
+        except ContradictoryOutcomesError as error:
+            if batch is None:
+                raise
+            answer = {"outcomes": text, "flagged": [], "status": "contradictory", "reason": str(error)}
         if as_json:
             typer.echo(json.dumps(answer, allow_nan=False))
         elif batch is not None:
@@ -116,16 +124,32 @@ def _prior(design: "Design", prevalence: float | None, priors: str | None) -> "I
     return IndependentPrior(prevalence=values)
 
 
-def _lines(path: Path | None) -> list[str]:
+def _lines(path: Path | None, design: "Design") -> list[str]:
+    """All outcome vectors of a file, checked before the first is answered."""
     from fedgt.errors import SpecError
+    from fedgt.types import Outcomes
 
     if path is None:
         return []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"outcomes file {path}: {error}") from error
-    return [line.replace(",", "").replace(" ", "") for line in lines if line.strip()]
+    texts = []
+    for number, line in enumerate(lines, start=1):
+        text = line.replace(",", "").replace(" ", "")
+        if not text:
+            continue
+        try:
+            Outcomes.parse(text)
+        except SpecError as error:
+            raise SpecError(f"{path} line {number}: {error}") from error
+        if len(text) != design.groups:
+            raise SpecError(f"{path} line {number}: {len(text)} outcomes for a design with {design.groups} groups")
+        texts.append(text)
+    if not texts:
+        raise SpecError(f"outcomes file {path}: no outcomes found")
+    return texts
 
 
 def _answer(
@@ -169,22 +193,31 @@ def _answer(
         "exact": decoding.exact,
         "outcomes": text,
     }
-    if strategy is StrategyName.RANKED:
+    if strategy is StrategyName.RANKED and decoding.status == "no-outcomes":
+        answer["sets"] = []
+    elif strategy is StrategyName.RANKED:
         answer["sets"] = _ranked(design, outcomes, rates, prior, settings, sets)
     if explain:
-        answer["explanation"] = _explanation(design, outcomes, rates, prior, settings)
+        answer["explanation"] = _explanation(design, outcomes, rates, prior, settings, method)
     return answer
 
 
 def _bayes_prior(
     design: "Design", outcomes: "Outcomes", prior: "IndependentPrior | None", settings: dict[str, Any]
 ) -> Any:
-    from fedgt.decode import CountPrior, estimate_malicious
+    import numpy as np
 
-    if prior is not None or not outcomes.present.any():
-        return prior if prior is not None else CountPrior.uniform(design.clients)
-    found = estimate_malicious(design, outcomes, kappa=settings["kappa"], largest=settings["largest"])
-    return CountPrior.uniform(found.largest)
+    from fedgt.decode import CountPrior
+    from fedgt.design import max_malicious
+
+    if prior is not None:
+        return prior
+    if settings["largest"] is not None:
+        return CountPrior.uniform(settings["largest"])
+    if not outcomes.present.any():
+        return CountPrior.uniform(design.clients)
+    present = design.restricted(np.flatnonzero(outcomes.present).tolist())
+    return CountPrior.uniform(max_malicious(present, settings["kappa"]))
 
 
 def _ranked(
@@ -210,11 +243,13 @@ def _explanation(
     rates: "ErrorRates",
     prior: "IndependentPrior | None",
     settings: dict[str, Any],
+    method: str,
 ) -> list[list[dict[str, Any]]]:
     from fedgt.decode import explain
     from fedgt.experiment.result import json_number
 
-    rows = explain(design, outcomes, rates, _bayes_prior(design, outcomes, prior, settings))
+    used = _bayes_prior(design, outcomes, prior, settings)
+    rows = explain(design, outcomes, rates, used, method=method)  # type: ignore[arg-type]
     return [
         [
             {"group": group, "outcome": str(outcomes)[group], "log_odds_change": json_number(change)}
@@ -234,7 +269,8 @@ def _print(design: "Design", outcomes: str, answer: dict[str, Any]) -> None:
         for part in answer.get("explanation", [[]] * design.clients)[client]:
             change = _number(part["log_odds_change"])
             side = "against" if change < 0 else "for"
-            typer.echo(f"{'':>8}group {part['group']} ({part['outcome']}) speaks {side} it: {change:+.3f} nats")
+            said = f"speaks {side} it: {change:+.3f} nats" if change else "says nothing about it"
+            typer.echo(f"{'':>8}group {part['group']} ({part['outcome']}) {said}")
     for one in answer.get("sets", []):
         typer.echo(f"  {one['probability']:.4f}  {' '.join(map(str, one['clients'])) or 'nobody'}")
     typer.echo(f"{answer['strategy']}: {answer['reason']} (estimated malicious: {answer['estimated_malicious']})")

@@ -1,7 +1,8 @@
 """Loopy belief propagation for designs whose exact decoder does not fit: approximate, and it says so.
 
 Messages travel along the edges of the bipartite graph of section III of the paper, as log-ratios (benign over malicious),
-clipped so that none is ever infinite or NaN. Kschischang, Frey and Loeliger 2001 (reference 37 of the paper).
+clipped so that none is ever infinite or NaN. Clients that the prior is certain about stay certain; direct contradictions
+between groups are found, others are not. Kschischang, Frey and Loeliger 2001 (reference 37 of the paper).
 """
 
 from typing import Literal, get_args
@@ -94,7 +95,7 @@ class BeliefPropagation:
     def decode_batch(self, outcomes: npt.NDArray[np.int8]) -> PosteriorBatch:
         """See `CompiledDecoder`."""
         values = check_outcomes(outcomes, self._design)
-        rows = [self._run(self._binary(row), None) for row in values]
+        rows = [self._run(self._binary(row), None) if self._consistent(row) else self._impossible() for row in values]
         width = len(self._prior.weights) if isinstance(self._prior, CountPrior) else 0
         return PosteriorBatch(
             log_odds=np.array([row[0] for row in rows]).reshape(len(rows), self._design.clients),
@@ -103,6 +104,28 @@ class BeliefPropagation:
             converged=np.array([row[3] for row in rows], dtype=np.bool_),
             exact=False,
         )
+
+    def _consistent(self, outcomes: npt.NDArray[np.int8]) -> bool:
+        """Whether no group contradicts the others directly, where error rates are 0 or clients certain."""
+        certain = self._certain()
+        positive, negative = outcomes == 1, outcomes == 0
+        never_false = np.array([rates.false_alarm == 0 for rates in self._rates])
+        never_missed = np.array([rates.misdetection == 0 for rates in self._rates])
+        matrix = self._design.matrix != 0
+        cleared = (certain > 0) | matrix[negative & never_missed].any(axis=0)
+        unexplained = positive & never_false & ~(matrix & ~cleared).any(axis=1)
+        denied = negative & never_missed & (matrix & (certain < 0)).any(axis=1)
+        return not (unexplained | denied).any()
+
+    def _impossible(self) -> tuple[FloatArray, float, FloatArray, bool]:
+        width = len(self._prior.weights) if isinstance(self._prior, CountPrior) else 0
+        return np.full(self._design.clients, np.nan), -np.inf, np.full(width, np.nan), True
+
+    def _certain(self) -> FloatArray:
+        """float64[clients]: 1 certainly benign, -1 certainly malicious, 0 uncertain, by the prior alone."""
+        if isinstance(self._prior, CountPrior):
+            return np.zeros(self._design.clients)
+        return np.where(self._prior.prevalence == 0, 1.0, np.where(self._prior.prevalence == 1, -1.0, 0.0))
 
     def decode_counts(self, evidence: CountLikelihoods) -> Posterior:
         """Groups that answer with counts; the error rates are not used."""
@@ -128,7 +151,12 @@ class BeliefPropagation:
         self, likelihood: FloatArray, counts: CountLikelihoods | None
     ) -> tuple[FloatArray, float, FloatArray, bool]:
         client, n = self._edge_client, self._design.clients
-        own = self._own()
+        own, certain = self._own(), self._certain()
+
+        def known(messages: FloatArray, which: IntArray) -> FloatArray:
+            """What is certain stays certain, whatever the groups say."""
+            return np.where(certain[which] == 0, messages, 2 * _LARGEST * certain[which])
+
         from_group = np.zeros(len(client))
         from_count = np.zeros(n)
         converged = False
@@ -136,13 +164,13 @@ class BeliefPropagation:
             before, count_before = from_group.copy(), from_count.copy()
             if self._update == "flooding":
                 total = own + from_count + np.bincount(client, from_group, minlength=n)
-                answered = self._group_messages(total[client] - from_group, likelihood, counts)
+                answered = self._group_messages(known(total[client] - from_group, client), likelihood, counts)
                 from_group = self._damped(from_group, answered)
             else:
                 total = own + from_count + np.bincount(client, from_group, minlength=n)
                 for group in range(self._design.groups):
                     edges = self._edges(group)
-                    incoming = total[client[edges]] - from_group[edges]
+                    incoming = known(total[client[edges]] - from_group[edges], client[edges])
                     answered = (
                         _or_messages(incoming, likelihood[group])
                         if counts is None
@@ -165,6 +193,7 @@ class BeliefPropagation:
         if isinstance(self._prior, CountPrior):
             count = _count_factor(total - from_count, count_log_weights(self._prior, n))[1]
         evidence = self._bethe(total, from_group, from_count, likelihood, counts)
+        total = np.where(certain == 0, total, np.inf * np.where(certain == 0, 1.0, certain))
         return total, evidence, count, converged
 
     def _own(self) -> FloatArray:
@@ -202,7 +231,8 @@ class BeliefPropagation:
     ) -> float:
         """Bethe's approximation of log P(t): exact on a graph without cycles."""
         client, own = self._edge_client, self._own()
-        incoming = total[client] - from_group
+        certain = self._certain()[client]
+        incoming = np.where(certain == 0, total[client] - from_group, 2 * _LARGEST * certain)
         if counts is None:
             all_benign = np.add.reduceat(_log_benign(incoming), self._starts)
             groups = np.logaddexp(likelihood[:, 0] + all_benign, likelihood[:, 1] + _log_one_minus(all_benign)).sum()

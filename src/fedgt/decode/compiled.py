@@ -101,7 +101,8 @@ class CompiledDecoder(Protocol):
 
         Raises:
             ShapeError: If the number of outcomes is not the number of groups.
-            ContradictoryOutcomesError: If the outcomes have probability zero.
+            ContradictoryOutcomesError: If the outcomes have probability zero (belief propagation finds only direct
+                contradictions between groups).
         """
         ...
 
@@ -392,8 +393,10 @@ def check_outcomes(values: npt.NDArray[np.int8], design: Design) -> npt.NDArray[
         ShapeError: If the shape or a value does not fit.
     """
     array = np.asarray(values)
-    if array.ndim != 2 or array.shape[1] != design.groups:
-        given = array.shape[-1] if array.ndim else 0
+    if array.ndim != 2:
+        raise ShapeError(f"outcomes of shape {array.shape}; [vectors, {design.groups} groups] is needed")
+    if array.shape[1] != design.groups:
+        given = array.shape[1]
         raise ShapeError(
             f"{given} outcomes for a design with {design.groups} groups; one per group is needed "
             "(? or -1 for a group without an outcome)"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedgt.decode.compiled import ExactDecoder, Rates
+from fedgt.decode.compiled import Method, Rates, compile
 from fedgt.decode.priors import CountPrior
 from fedgt.design import Design, max_malicious, negative_group_distribution
 from fedgt.errors import CalibrationError, ShapeError
@@ -17,12 +17,12 @@ class CountEstimate:
     """The estimated number of malicious clients.
 
     Attributes:
-        malicious: n_m-hat.
+        malicious: n_m-hat; None when the strategy needs none.
         largest: n_m^max, the largest number that was considered.
         possible: Whether any number up to `largest` can give the observed number of negative groups without test errors.
     """
 
-    malicious: int
+    malicious: int | None
     largest: int
     possible: bool
 
@@ -68,7 +68,13 @@ def estimate_malicious(
 
 
 def estimate_from_outcomes(
-    design: Design, outcomes: npt.NDArray[np.int8], rates: Rates, *, kappa: float = 0.2, largest: int | None = None
+    design: Design,
+    outcomes: npt.NDArray[np.int8],
+    rates: Rates,
+    *,
+    kappa: float = 0.2,
+    largest: int | None = None,
+    method: Method = "exact",
 ) -> IntArray:
     """int64[B]: argmax over n_m <= n_m^max of P(t | n_m), from which groups are negative and not only how many.
 
@@ -80,10 +86,12 @@ def estimate_from_outcomes(
         rates: Q(t_i | s_i).
         kappa: Defines n_m^max.
         largest: n_m^max itself.
+        method: Of the decoder.
     """
     most = max_malicious(design, kappa) if largest is None else largest
-    batch = ExactDecoder(design, rates, CountPrior.uniform(most)).decode_batch(outcomes)
+    batch = compile(design, rates, CountPrior.uniform(most), method=method).decode_batch(outcomes)
     # The prior is flat, so the posterior of the number is its likelihood.
-    peak = batch.count.max(axis=1, keepdims=True, initial=0.0)
-    best = np.argmax(batch.count >= peak * (1 - 1e-12), axis=1)
+    count = np.nan_to_num(batch.count, nan=0.0)
+    peak = count.max(axis=1, keepdims=True, initial=0.0)
+    best = np.argmax(count >= peak * (1 - 1e-12), axis=1)
     return np.where(np.isfinite(batch.log_evidence), best, -1)

@@ -38,6 +38,17 @@ class SyndromeCounts:
     containing: IntArray
 
 
+def exact_counts_possible(design: Design) -> bool:
+    """Whether `syndrome_counts` can be had."""
+    return (
+        _table_size(design.groups, design.clients) <= MAX_COUNTS and comb(design.clients, design.clients // 2) < 1 << 63
+    )
+
+
+def _table_size(groups: int, clients: int) -> int:
+    return (clients + 1) * (clients + 1) << groups
+
+
 def syndrome_counts(design: Design) -> SyndromeCounts:
     """Exact counts for every number of malicious clients.
 
@@ -49,7 +60,7 @@ def syndrome_counts(design: Design) -> SyndromeCounts:
 
 @lru_cache(maxsize=4)
 def _counts(matrix: bytes, groups: int, clients: int, name: str) -> SyndromeCounts:
-    size = (clients + 1) * (clients + 1) << groups
+    size = _table_size(groups, clients)
     if size > MAX_COUNTS or comb(clients, clients // 2) >= 1 << 63:
         raise CalibrationError(
             f"design {name!r}: exact expectations need {clients + 1} x {clients + 1} x 2^{groups} = {size} counts, more "

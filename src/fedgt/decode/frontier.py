@@ -266,7 +266,7 @@ class _Scale:
         self.log = np.zeros(rows)
         self._linear = ring.name == "linear"
         self._factor = smallest_factor
-        self._budget = 1.0
+        self._budget = self._growth = 1.0
         if self._linear and smallest_factor < _STEP:
             raise UnderflowRiskError
 
@@ -275,7 +275,8 @@ class _Scale:
         if not self._linear:
             return metric
         self._budget *= self._factor**factors
-        if not now and self._budget > _UNCHECKED:
+        self._growth *= 2.0  # benign and malicious add up; under a count prior both have weight 1
+        if not now and self._budget > _UNCHECKED and self._growth < 1 / _UNCHECKED:
             return metric
         largest = metric.max(axis=1, keepdims=True)
         np.copyto(largest, 1.0, where=largest <= 0)
@@ -284,6 +285,7 @@ class _Scale:
             raise UnderflowRiskError
         self.log += np.log(largest[:, 0])
         self._budget = self._factor**factors  # those that may still follow
+        self._growth = 1.0
         return metric
 
 

@@ -64,9 +64,10 @@ class CountPrior:
     def __post_init__(self) -> None:
         """Freeze, check and normalise."""
         values = np.asarray(self.weights, dtype=np.float64)
-        if values.ndim != 1 or not np.isfinite(values).all() or (values < 0).any() or values.sum() <= 0:
+        if values.ndim != 1 or not np.isfinite(values).all() or (values < 0).any() or not values.any():
             raise SpecError("weights for n_m = 0..n_max are needed: finite, not negative, not all zero")
-        object.__setattr__(self, "weights", frozen(values / values.sum(), np.float64))
+        scaled = values / values.max()  # so that huge weights do not overflow in the sum
+        object.__setattr__(self, "weights", frozen(scaled / scaled.sum(), np.float64))
 
     @classmethod
     def uniform(cls, largest: int) -> "CountPrior":

@@ -1,8 +1,9 @@
 """The most probable *sets* of malicious clients, one after the other, exactly.
 
 The best completion of every trellis state is known from one backward pass in the max-plus semiring. With it as the
-heuristic, best-first search visits complete sets in falling order of probability, whatever the size of the design, and
-opens at most (number of sets) x (number of clients) nodes.
+heuristic, best-first search visits complete sets in falling order of probability, whatever the size of the design. Bounds
+that differ by rounding only count as equal and the deeper node goes first, so that ties do not fan out: about (number of
+sets) x (number of clients) nodes are opened.
 """
 
 import heapq
@@ -44,7 +45,7 @@ class RankedSet:
 def ranked_sets(
     design: Design, outcomes: Outcomes, rates: Rates, prior: Prior, *, count: int = 10
 ) -> tuple[RankedSet, ...]:
-    """The `count` most probable sets, most probable first; equally probable ones in a fixed order.
+    """The `count` most probable sets, most probable first; sets within 1e-9 nats are tied, in a fixed order.
 
     Fewer are returned when fewer are possible. The first is the maximum a posteriori set.
 
@@ -66,11 +67,12 @@ def ranked_sets(
     best = best_completions(schedule, likelihoods, log_stay, log_move)
     factors = [vector[0] for vector in likelihoods]
 
-    # (-(done + best to come), depth, state, done, clients so far); the tuple of clients breaks ties reproducibly.
-    heap: list[tuple[float, int, int, float, tuple[int, ...]]] = [(-float(best[0][0]), 0, 0, 0.0, ())]
+    # (-(done + best to come), -depth, state, done, clients so far); the tuple of clients breaks ties reproducibly.
+    heap: list[tuple[float, int, int, float, tuple[int, ...]]] = [(_key(float(best[0][0])), 0, 0, 0.0, ())]
     found: list[RankedSet] = []
     while heap and len(found) < count:
-        bound, depth, state, done, clients = heapq.heappop(heap)
+        bound, negative_depth, state, done, clients = heapq.heappop(heap)
+        depth = -negative_depth
         if bound == np.inf:
             break
         if depth == len(schedule.steps):
@@ -84,8 +86,12 @@ def ranked_sets(
             ahead = score + float(best[depth + 1][target])
             if ahead > -np.inf:
                 chosen = (*clients, step.client) if malicious else clients
-                heapq.heappush(heap, (-ahead, depth + 1, target, score, chosen))
-    return tuple(found)
+                heapq.heappush(heap, (_key(ahead), -(depth + 1), target, score, chosen))
+    return tuple(sorted(found, key=lambda one: -one.probability))
+
+
+def _key(bound: float) -> float:
+    return round(-bound, 9)
 
 
 def _moved(state: int, step: Step, factors: list[FloatArray], *, malicious: bool) -> tuple[int, float]:

@@ -16,6 +16,7 @@ from fedgt.types import BoolArray, FloatArray, SetEvidence, frozen
 MAX_SETS = 20_000_000
 _BATCH = 1 << 16
 _TIE = 1e-9
+_SMALL = 1e-280
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,9 +59,13 @@ def decode_sets(
     """
     limit = clients if largest is None else largest
     if isinstance(prior, CountPrior):
+        if len(prior.weights) > clients + 1:
+            raise ShapeError(f"the prior allows {len(prior.weights) - 1} malicious clients of {clients}")
         limit = min(limit, len(prior.weights) - 1)
     elif len(prior.prevalence) != clients:
         raise ShapeError(f"{len(prior.prevalence)} prevalences for {clients} clients")
+    if best < 0:
+        raise ShapeError(f"best = {best}; how many sets to return cannot be negative")
     if not 0 <= limit <= clients:
         raise ShapeError(f"sets of at most {limit} of {clients} clients: 0 to {clients} is needed")
     total_sets = sum(comb(clients, q) for q in range(limit + 1))
@@ -69,15 +74,53 @@ def decode_sets(
             f"{total_sets} sets of at most {limit} of {clients} clients; at most {MAX_SETS} can be scored one by one: lower "
             "the largest number of malicious clients"
         )
+    found = _scored(evidence, clients, prior, limit, best, each_client=False)
+    if found.scale == -np.inf:
+        raise ContradictoryOutcomesError("every set of malicious clients is impossible under this evidence and prior")
+    if found.vanished:  # some client's total is hundreds of nats below the best set: a scale of its own for each
+        found = _scored(evidence, clients, prior, limit, best, each_client=True)
+    mass = float(found.by_count.sum())
+    return SetPosterior(
+        log_odds=frozen(found.logs[0] - found.logs[1], np.float64),
+        log_evidence=float(found.scale + np.log(mass)),
+        count=frozen(found.by_count / mass, np.float64),
+        best=tuple(
+            RankedSet(
+                clients=tuple(np.flatnonzero(chosen).tolist()), probability=float(np.exp(score - found.scale) / mass)
+            )
+            for score, chosen in zip(found.top_scores, found.top_sets, strict=True)
+            if score > -np.inf
+        ),
+        tied=found.tied,
+        sets=total_sets,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Totals:
+    """Running sums over all sets, relative to exp(scale)."""
+
+    scale: float
+    logs: FloatArray  # [2, clients]: log of the total over sets without, and with, each client
+    vanished: bool
+    by_count: FloatArray
+    tied: int
+    top_scores: FloatArray
+    top_sets: BoolArray
+
+
+def _scored(evidence: SetEvidence, clients: int, prior: Prior, limit: int, best: int, *, each_client: bool) -> _Totals:
     scale, tied = -np.inf, 0
     sums = np.zeros((2, clients))  # of benign, of malicious
+    logs = np.full((2, clients), -np.inf)
     by_count = np.zeros(limit + 1)
     top_scores, top_sets = np.empty(0), np.empty((0, clients), dtype=np.bool_)
     for q, sets in _all_sets(clients, limit):
         scores = evidence.log_likelihood(sets)
-        if scores.shape != (len(sets),) or np.isnan(scores).any():
+        if scores.shape != (len(sets),) or np.isnan(scores).any() or (scores == np.inf).any():
             raise ShapeError(
-                f"the evidence scored {len(sets)} sets with shape {scores.shape} or NaN; one number each is needed"
+                f"the evidence scored {len(sets)} sets with shape {scores.shape}, NaN or inf; one log-likelihood each is "
+                "needed, finite or -inf"
             )
         scores = scores + _log_prior_of(sets, q, prior, clients)
         peak = float(scores.max())
@@ -89,29 +132,36 @@ def decode_sets(
         if scale == -np.inf:
             continue
         weights = np.exp(scores - scale)
-        sums[0] += weights @ ~sets
-        sums[1] += weights @ sets
         by_count[q] += float(weights.sum())
         tied += int((scores >= scale - _TIE).sum())
+        for side, member in enumerate((~sets, sets)):
+            if each_client:
+                logs[side] = np.logaddexp(logs[side], _column_log_sums(scores, member))
+            else:
+                sums[side] += weights @ member
+                logs[side] = np.maximum(logs[side], np.where(member.T, scores, -np.inf).max(axis=1))
         joined = np.concatenate([top_scores, scores])
         order = np.argsort(-joined, kind="stable")[:best]
         top_scores, top_sets = joined[order], np.concatenate([top_sets, sets])[order]
-    if scale == -np.inf:
-        raise ContradictoryOutcomesError("every set of malicious clients is impossible under this evidence and prior")
-    mass = float(by_count.sum())
-    log_odds = log_or_minus_infinity(sums[0]) - log_or_minus_infinity(sums[1])
-    return SetPosterior(
-        log_odds=frozen(log_odds, np.float64),
-        log_evidence=float(scale + np.log(mass)),
-        count=frozen(by_count / mass, np.float64),
-        best=tuple(
-            RankedSet(clients=tuple(np.flatnonzero(chosen).tolist()), probability=float(np.exp(score - scale) / mass))
-            for score, chosen in zip(top_scores, top_sets, strict=True)
-            if score > -np.inf
-        ),
+    possible = logs > -np.inf
+    vanished = not each_client and bool((possible & (sums < _SMALL)).any())
+    return _Totals(
+        scale=scale,
+        logs=logs if each_client else scale + log_or_minus_infinity(sums),
+        vanished=vanished,
+        by_count=by_count,
         tied=tied,
-        sets=total_sets,
+        top_scores=top_scores,
+        top_sets=top_sets,
     )
+
+
+def _column_log_sums(scores: FloatArray, member: BoolArray) -> FloatArray:
+    """float64[clients]: log of the sum of exp(score) over the sets of each column."""
+    masked = np.where(member.T, scores, -np.inf)
+    peak = masked.max(axis=1)
+    safe = np.where(np.isfinite(peak), peak, 0.0)
+    return log_or_minus_infinity(np.exp(masked - safe[:, None]).sum(axis=1)) + safe
 
 
 def _all_sets(clients: int, largest: int) -> Iterator[tuple[int, BoolArray]]:

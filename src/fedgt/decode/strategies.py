@@ -11,6 +11,7 @@
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import log
 from typing import Literal, get_args
 
@@ -21,11 +22,12 @@ from fedgt.decode.baselines import PUBLISHED_THRESHOLDS, combinatorial, definite
 from fedgt.decode.calibrate import Calibration, calibrate, calibrate_by_sampling
 from fedgt.decode.compiled import Method, check_outcomes, compile, malicious_probability, single
 from fedgt.decode.estimate import CountEstimate, estimate_from_outcomes, estimate_malicious
+from fedgt.decode.exact import exact_counts_possible
 from fedgt.decode.priors import CountPrior, IndependentPrior, Prior
 from fedgt.decode.ranked import ranked_sets
-from fedgt.design import Design
-from fedgt.errors import CalibrationError, SpecError
-from fedgt.types import POSITIVE, BoolArray, ErrorRates, FloatArray, Outcomes, frozen
+from fedgt.design import Design, countable, max_malicious
+from fedgt.errors import CalibrationError, ContradictoryOutcomesError, SpecError
+from fedgt.types import ERASED, NEGATIVE, POSITIVE, BoolArray, ErrorRates, FloatArray, Outcomes, frozen
 
 Strategy = Literal["count", "delta", "bayes", "map", "comp", "dd", "published-count", "published-delta"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
@@ -47,10 +49,11 @@ class Decoding:
     Attributes:
         strategy: The strategy that decided.
         log_odds: float64[clients]: log P(benign | t) - log P(malicious | t) in nats. When n_m-hat is 0 and no prevalence
-            was given, the prevalence is 0 and every entry is +inf: the decoder was not run.
+            was given, the prevalence is 0 and every entry is +inf: the decoder was not run. NaN for `comp` and `dd`, which
+            know no probabilities.
         posterior: float64[clients]: P(malicious | t).
         flagged: bool[clients]: whom the strategy accuses.
-        estimated_malicious: n_m-hat; None when nothing was tested.
+        estimated_malicious: n_m-hat; None when nothing was tested or the strategy needs no estimate of it.
         status: `decided`; `nobody-estimated` (n_m-hat = 0); `all-positive` (no group came out clean: any accusation rests
             on nothing but the prior); `all-flagged` (no tested client would be left); `no-outcomes` (every group is
             erased); `contradictory` (no set of malicious clients explains the outcomes).
@@ -82,6 +85,7 @@ def decode(
     largest: int | None = None,
     estimator: Estimator = "negatives",
     method: Method = "exact",
+    contaminated: bool = True,
 ) -> Decoding:
     """Infer the malicious clients from the outcomes of the group tests (section IV of the paper).
 
@@ -95,12 +99,14 @@ def decode(
         prior: A prevalence for each client; by default n_m-hat / n (`count`, `delta`) or the count prior (`bayes`, `map`).
         beta: Weight of a misdetection against a false alarm (`delta`, `bayes`).
         kappa: Defines n_m^max: P(all groups contaminated | n_m^max) <= kappa.
-        largest: n_m^max itself, when the user knows it (needed beyond 22 overlapping groups).
+        largest: n_m^max itself, when the user knows it; needed where the sets cannot be counted (beyond 22 overlapping
+            groups), unless the prior is given. There n_m-hat is always taken from all outcomes.
         estimator: n_m-hat from the number of `negatives` (the paper's), or from all `outcomes`.
         method: `exact`, `belief-propagation`, or `auto`.
+        contaminated: Whether the calibration of `delta` counts sets that contaminate every group.
 
     Raises:
-        SpecError: If a name is unknown, beta is not a probability, or the published tables do not fit.
+        SpecError: If a name is unknown, beta is not a probability, the published tables do not fit, or `largest` is needed.
         ShapeError: If outcomes or prior do not fit the design.
         DesignError: If an exact decoder does not fit into memory.
         ContradictoryOutcomesError: If the outcomes are impossible at these error rates.
@@ -112,22 +118,25 @@ def decode(
         return without_evidence(n, strategy, "no-outcomes", "every group is erased: nobody was tested", prior)
     present = design.restricted(np.flatnonzero(outcomes.present).tolist())
     observed = Outcomes(values=outcomes.values[outcomes.present])
-    estimate = _estimate(present, observed, rates, strategy, estimator, kappa, largest)
+    tested = _tested(present)
+    if strategy in ("comp", "dd"):
+        return _without_probabilities(present, observed, tested, strategy)
+    estimate = _estimate(present, observed, rates, strategy, prior, estimator, kappa, largest, method)
     count = estimate.malicious
     used = _prior(strategy, prior, count, n, estimate.largest)
     note = ""
     tied: tuple[int, ...] = ()
     exact = True
     if used is None:  # the estimate is 0 and no prevalence was given: the decoder is not run
+        _check_nobody(observed, rates)
         log_odds, flagged = np.full(n, np.inf), np.zeros(n, dtype=np.bool_)
     else:
         decoder = compile(present, rates, used, method=method)
         posterior = single(decoder.decode_batch(observed.values[None]), outcomes)
         log_odds, exact = posterior.log_odds, posterior.status == "exact"
         note = "" if exact else f"; belief propagation, {posterior.status}"
-        flagged, tied, more = _flags(present, observed, log_odds, used, strategy, count, rates, beta)
+        flagged, tied, more = _flags(present, observed, log_odds, used, strategy, count, rates, beta, contaminated)
         note += more
-    tested = _tested(present)
     flagged = np.logical_and(flagged, tested)
     status, reason = _status(observed, flagged, tested, strategy, estimate)
     return Decoding(
@@ -153,6 +162,7 @@ def decision_table(
     kappa: float = 0.2,
     largest: int | None = None,
     estimator: Estimator = "negatives",
+    contaminated: bool = True,
 ) -> BoolArray:
     """bool[B, clients]: whom a strategy accuses for each of many outcome vectors, without reasons.
 
@@ -167,36 +177,44 @@ def decision_table(
         kappa: Defines n_m^max.
         largest: n_m^max itself.
         estimator: See `decode`.
+        contaminated: See `decode`.
+
+    Raises:
+        SpecError: If a name is unknown or an outcome is erased.
     """
     _check_names(strategy, estimator, beta)
+    values = check_outcomes(outcomes, design)
+    if (values == ERASED).any():
+        raise SpecError("a decision table knows no erased outcomes; leave those groups out of the design")
     n = design.clients
-    flagged = np.zeros((len(outcomes), n), dtype=np.bool_)
+    flagged = np.zeros((len(values), n), dtype=np.bool_)
+    if not len(values):
+        return flagged
     if strategy in ("comp", "dd"):
         rule = combinatorial if strategy == "comp" else definite
-        return np.logical_and(rule(design, outcomes), _tested(design))
+        return np.logical_and(rule(design, values), _tested(design))
     if strategy in ("bayes", "map"):
-        most = _estimate(design, Outcomes(values=outcomes[0]), rates, "count", "negatives", kappa, largest).largest
-        counted = CountPrior.uniform(most)
+        counted = CountPrior.uniform(max_malicious(design, kappa) if largest is None else largest)
+        batch = compile(design, rates, counted).decode_batch(values)
+        possible = np.isfinite(batch.log_evidence)
         if strategy == "bayes":
-            log_odds = compile(design, rates, counted).decode_batch(outcomes).log_odds
-            flagged = _above(np.nan_to_num(log_odds, nan=np.inf), beta)
+            flagged[possible] = _above(batch.log_odds[possible], beta)
         else:
-            possible = np.isfinite(compile(design, rates, counted).decode_batch(outcomes).log_evidence)
             for row in np.flatnonzero(possible).tolist():
-                best = ranked_sets(design, Outcomes(values=outcomes[row]), rates, counted, count=1)
+                best = ranked_sets(design, Outcomes(values=values[row]), rates, counted, count=1)
                 flagged[row, list(best[0].clients)] = True
         return np.logical_and(flagged, _tested(design))
-    estimates = _estimates(design, outcomes, rates, strategy, estimator, kappa, largest)
+    estimates = _estimates(design, values, rates, strategy, estimator, kappa, largest)
     for count in sorted({int(estimate) for estimate in estimates}):
         rows = np.flatnonzero(estimates == count).tolist()
-        prior = _prior(strategy, None, count, n, n)
-        if prior is None or count < 0:
+        prior = _prior(strategy, None, count, n, n) if count >= 0 else None
+        if prior is None:
             continue
-        batch = compile(design, rates, prior).decode_batch(outcomes[rows])
+        batch = compile(design, rates, prior).decode_batch(values[rows])
         for row, log_odds in zip(rows, batch.log_odds, strict=True):
             if not np.isnan(log_odds).any():
-                values = Outcomes(values=outcomes[row])
-                flagged[row] = _flags(design, values, log_odds, prior, strategy, count, rates, beta)[0]
+                one = Outcomes(values=values[row])
+                flagged[row] = _flags(design, one, log_odds, prior, strategy, count, rates, beta, contaminated)[0]
     return np.logical_and(flagged, _tested(design))
 
 
@@ -227,21 +245,73 @@ def _check_names(strategy: str, estimator: str, beta: float) -> None:
         raise SpecError(f"beta = {beta}; a weight from 0 to 1 is needed")
 
 
+def _without_probabilities(design: Design, outcomes: Outcomes, tested: BoolArray, strategy: Strategy) -> Decoding:
+    """COMP and DD: no prior, no estimate, no posterior."""
+    rule = combinatorial if strategy == "comp" else definite
+    flagged = np.logical_and(rule(design, outcomes.values[None])[0], tested)
+    nothing = CountEstimate(malicious=None, largest=design.clients, possible=True)
+    status, reason = _status(outcomes, flagged, tested, strategy, nothing)
+    return Decoding(
+        strategy=strategy,
+        log_odds=frozen(np.full(design.clients, np.nan), np.float64),
+        posterior=frozen(np.full(design.clients, np.nan), np.float64),
+        flagged=frozen(flagged, np.bool_),
+        estimated_malicious=None,
+        status=status,
+        reason=reason,
+        tied=(),
+    )
+
+
+def _check_nobody(outcomes: Outcomes, rates: ErrorRates) -> None:
+    """An estimate of 0 must not hide that "nobody malicious" is impossible."""
+    positive, negative = (outcomes.values == POSITIVE).any(), (outcomes.values == NEGATIVE).any()
+    if (positive and rates.false_alarm == 0) or (negative and rates.false_alarm == 1):
+        raise ContradictoryOutcomesError(
+            f"the outcomes {outcomes} contradict each other: no number of malicious clients explains them at these error "
+            "rates; allow larger error rates"
+        )
+
+
 def _estimate(
     design: Design,
     outcomes: Outcomes,
     rates: ErrorRates,
     strategy: Strategy,
+    prior: IndependentPrior | None,
     estimator: Estimator,
     kappa: float,
     largest: int | None,
+    method: Method,
 ) -> CountEstimate:
-    found = estimate_malicious(design, outcomes, kappa=kappa, largest=largest)
-    if strategy.startswith("published") or estimator == "outcomes":
-        (count,) = _estimates(design, outcomes.values[None], rates, strategy, estimator, kappa, largest).tolist()
-        possible = found.possible if count < 0 else True
-        return CountEstimate(malicious=max(count, 0), largest=found.largest, possible=possible)
-    return found
+    """n_m-hat, as far as the strategy needs it and the design allows it."""
+    needed = strategy not in ("bayes", "map")
+    if not countable(design):
+        if largest is None and prior is None:
+            raise SpecError(
+                f"design {design.name!r} has {design.groups} overlapping groups, too many to count the sets behind n_m^max: "
+                "give the largest number of malicious clients, or a prevalence"
+            )
+        if not needed and prior is not None:
+            return CountEstimate(malicious=None, largest=design.clients if largest is None else largest, possible=True)
+        if largest is None:
+            raise SpecError(
+                f"strategy {strategy!r} needs the largest number of malicious clients for a design this wide"
+            )
+        estimator = "outcomes"
+    if not strategy.startswith("published") and estimator == "negatives":
+        return estimate_malicious(design, outcomes, kappa=kappa, largest=largest)
+    most = max_malicious(design, kappa) if largest is None else largest
+    if strategy.startswith("published"):
+        (count,) = published_estimate(design, outcomes.values[None]).tolist()
+    else:
+        (count,) = estimate_from_outcomes(design, outcomes.values[None], rates, largest=most, method=method).tolist()
+        if count < 0:
+            raise ContradictoryOutcomesError(
+                f"the outcomes {outcomes} contradict each other: no number of malicious clients up to {most} explains them "
+                "at these error rates; allow larger error rates"
+            )
+    return CountEstimate(malicious=count, largest=most, possible=True)
 
 
 def _estimates(
@@ -271,13 +341,15 @@ def _estimates(
     return np.array([by_negatives[int(z)] for z in negatives], dtype=np.int64)
 
 
-def _prior(strategy: Strategy, given: IndependentPrior | None, count: int, clients: int, largest: int) -> Prior | None:
+def _prior(
+    strategy: Strategy, given: IndependentPrior | None, count: int | None, clients: int, largest: int
+) -> Prior | None:
     """What the decoder starts from; None when the estimate is 0 and nothing else is known."""
     if given is not None:
         return given
-    if strategy in ("bayes", "map", "comp", "dd"):
+    if strategy in ("bayes", "map"):
         return CountPrior.uniform(largest)
-    return IndependentPrior.uniform(clients, count / clients) if count > 0 else None
+    return IndependentPrior.uniform(clients, count / clients) if count else None
 
 
 def _flags(
@@ -286,23 +358,21 @@ def _flags(
     log_odds: FloatArray,
     prior: Prior,
     strategy: Strategy,
-    count: int,
+    count: int | None,
     rates: ErrorRates,
     beta: float,
+    contaminated: bool,
 ) -> tuple[BoolArray, tuple[int, ...], str]:
     """Whom the strategy accuses, ties of `count`, and what else should be said."""
     n = design.clients
     nobody = np.zeros(n, dtype=np.bool_)
     if strategy == "bayes":
         return _above(log_odds, beta), (), ""
-    if strategy in ("comp", "dd"):
-        rule = combinatorial if strategy == "comp" else definite
-        return rule(design, outcomes.values[None])[0], (), ""
     if strategy == "map":
         (best,) = ranked_sets(design, outcomes, rates, prior, count=1)
         nobody[list(best.clients)] = True
         return nobody, (), f"; the most probable set has probability {best.probability:.3g}"
-    if count == 0:
+    if not count:
         return nobody, (), ""
     if strategy.endswith("count"):
         return (*_smallest(log_odds, count, _tested(design)), "")
@@ -312,7 +382,7 @@ def _flags(
     if strategy == "published-delta":
         threshold = PUBLISHED_THRESHOLDS[count]
     else:
-        found = _calibrated(design, rates, count, beta)
+        found = _calibrated(design, rates, count, beta, contaminated)
         threshold = found.threshold
         if found.standard_error > 0:
             note = f"; Delta from sampled sets, objective {found.objective:.4f} +- {found.standard_error:.4f}"
@@ -328,12 +398,24 @@ def _above(log_odds: FloatArray, beta: float) -> BoolArray:
     return np.less(log_odds, threshold - (_TIE if np.isfinite(threshold) else 0.0))
 
 
-def _calibrated(design: Design, rates: ErrorRates, count: int, beta: float) -> Calibration:
-    """Exact where sets can be counted, else from 20,000 sampled sets."""
+def _calibrated(design: Design, rates: ErrorRates, count: int, beta: float, contaminated: bool) -> Calibration:
+    """Exact where sets can be counted, else from 20,000 sampled sets, once for each question."""
     try:
-        return calibrate(design, rates, count, beta=beta)
+        return calibrate(design, rates, count, beta=beta, contaminated=contaminated)
     except CalibrationError:
-        return calibrate_by_sampling(design, rates, count, beta=beta, rng=np.random.default_rng(0))
+        if exact_counts_possible(design):
+            raise
+    return _sampled(design.matrix.tobytes(), design.matrix.shape, rates, count, beta, contaminated)
+
+
+@lru_cache(maxsize=64)
+def _sampled(
+    matrix: bytes, shape: tuple[int, int], rates: ErrorRates, count: int, beta: float, contaminated: bool
+) -> Calibration:
+    array = np.frombuffer(matrix, dtype=np.uint8).reshape(shape)
+    design = Design(matrix=array, name="calibrated design", source="")
+    rng = np.random.default_rng(0)
+    return calibrate_by_sampling(design, rates, count, beta=beta, rng=rng, contaminated=contaminated)
 
 
 def _smallest(log_odds: FloatArray, count: int, candidates: BoolArray) -> tuple[BoolArray, tuple[int, ...]]:
@@ -377,7 +459,7 @@ def _status(
         )
     if flagged[tested].all():
         return "all-flagged", f"every tested client is flagged: nobody who was tested would be left to train{suffix}"
-    if strategy in ("count", "delta", "published-count", "published-delta") and estimate.malicious == 0:
+    if strategy not in ("bayes", "map", "comp", "dd") and estimate.malicious == 0:
         return "nobody-estimated", (
             f"{outcomes.negatives} of {present} groups are negative: no malicious client is estimated{suffix}"
         )
@@ -394,19 +476,27 @@ def _log_ratio(numerator: float, denominator: float) -> float:
     return log(numerator / denominator) if numerator > 0 else -np.inf
 
 
-def explain(design: Design, outcomes: Outcomes, rates: ErrorRates, prior: Prior) -> tuple[tuple[float, ...], ...]:
+def explain(
+    design: Design, outcomes: Outcomes, rates: ErrorRates, prior: Prior, *, method: Method = "exact"
+) -> tuple[tuple[float, ...], ...]:
     """How much each group speaks for and against each client: the change of its log-odds when the group is left out.
 
     Returns:
         Element [j][i] is for the i-th group of client j (in the order of `design.groups_of(j)`): negative means that the
-        group speaks against the client, positive that it speaks for it; 0 for an erased group.
+        group speaks against the client, positive that it speaks for it, infinite that it alone makes the client certain;
+        0 for an erased group, and where the client is as certain without the group.
+
+    Raises:
+        ContradictoryOutcomesError: If the outcomes are impossible.
     """
     rows: list[npt.NDArray[np.int8]] = [outcomes.values]
     for group in range(design.groups):
         without = outcomes.values.copy()
         without[group] = -1
         rows.append(without)
-    batch = compile(design, rates, prior).decode_batch(np.array(rows))
+    batch = compile(design, rates, prior, method=method).decode_batch(np.array(rows))
+    single(batch, outcomes)  # refuses impossible outcomes
     with np.errstate(invalid="ignore"):
-        change = np.nan_to_num(batch.log_odds[0] - batch.log_odds[1:], nan=0.0)  # [groups, clients]
+        change = batch.log_odds[0] - batch.log_odds[1:]  # [groups, clients]
+    change = np.where(np.isnan(change), 0.0, change)
     return tuple(tuple(float(change[group, j]) for group in design.groups_of(j)) for j in range(design.clients))

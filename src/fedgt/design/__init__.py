@@ -3,6 +3,7 @@
 from fedgt.design.codes import bch, cyclic
 from fedgt.design.contamination import (
     all_contaminated,
+    countable,
     max_malicious,
     negative_group_counts,
     negative_group_distribution,
@@ -14,6 +15,7 @@ __all__ = [
     "Design",
     "all_contaminated",
     "bch",
+    "countable",
     "cyclic",
     "from_matrix",
     "identity",

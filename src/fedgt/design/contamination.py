@@ -20,6 +20,11 @@ MAX_GROUPS = 22
 """Exact counting visits all 2^m sets of groups; beyond this it would take minutes and gigabytes."""
 
 
+def countable(design: Design) -> bool:
+    """Whether the sets of malicious clients can be counted exactly: at most 22 groups, or groups that share nobody."""
+    return design.groups <= MAX_GROUPS or bool((design.matrix.sum(axis=0) <= 1).all())
+
+
 def negative_group_counts(design: Design) -> tuple[tuple[int, ...], ...]:
     """The exact number of sets of q malicious clients that leave exactly z groups negative.
 
