@@ -43,3 +43,11 @@ class ModulusOverflowError(ProtocolError):
 
 class PrivacyError(FedGTError, RuntimeError):
     """Opening an aggregate would break the promised minimum support r."""
+
+
+class SignatureError(ProtocolError):
+    """A message, key or list that is not signed by the pinned identity it should come from."""
+
+
+class PolicyError(ProtocolError):
+    """A plan that this client's own policy, or the terms it has pinned for the run, does not allow."""

@@ -33,7 +33,7 @@ from fedgt.exclude import ON_UNDECIDABLE, ON_UNTESTED, Exclusion, OnUndecidable,
 from fedgt.grouping import Grouping
 from fedgt.privacy import Ledger
 from fedgt.screen import ScreenResult, Utility, check_settings, cluster_screen, layer_features, measure
-from fedgt.secagg import GroupSum, RoundPlan, TensorSpec, default_threshold, fit_fixed_point
+from fedgt.secagg import Credentials, GroupSum, RoundPlan, default_threshold, fit_fixed_point, tensor_specs
 from fedgt.types import ErrorRates, FloatArray, IntArray, Outcomes, Parameters
 
 _log = logging.getLogger(__name__)
@@ -62,6 +62,7 @@ class Federation:
         clip: Entries of an update are clipped to [-clip, clip], and counted.
         fraction_bits: The fixed-point step is 2^-fraction_bits.
         timeout: Seconds per stage until a silent client counts as dropped.
+        credentials: The server's identity and the clients' keys; None is anonymous mode, for simulations.
 
     Raises:
         SpecError: If the weighting is unknown.
@@ -75,6 +76,7 @@ class Federation:
     clip: float = 8.0
     fraction_bits: int = 24
     timeout: float = 60.0
+    credentials: Credentials | None = None
 
     def __post_init__(self) -> None:
         """Check."""
@@ -403,7 +405,7 @@ def _take(
             weight_sum=max(largest, 1),
             count_sum=entries * max((len(group) for group in groups), default=0),
         ),
-        tensors=tuple(TensorSpec(name=name, shape=array.shape) for name, array in parameters.items()),
+        tensors=tensor_specs(parameters),
     )
     refused: dict[int, str] = {}
 
@@ -413,7 +415,14 @@ def _take(
         refused.update({i: verdict for i, verdict in enumerate(verdicts) if verdict is not None and members[i]})
         return verdicts
 
-    sums = secure_sums(federation.transport, plan, parameters, authorise=authorise, timeout=federation.timeout)
+    sums = secure_sums(
+        federation.transport,
+        plan,
+        parameters,
+        authorise=authorise,
+        timeout=federation.timeout,
+        credentials=federation.credentials,
+    )
     records = tuple(
         _record(round, purpose if len(groups) == 1 else f"{purpose}-group-{one.group}", one, weights, refused)
         for one in sums.sums
@@ -469,8 +478,10 @@ def _mean_update(total: GroupSum) -> dict[str, FloatArray]:
 def _plus(
     parameters: Parameters, update: Mapping[str, FloatArray]
 ) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.floating]]]:
+    # Integers, such as the counters of a normalisation layer, are kept as they are.
     return {
-        name: (values.astype(np.float64) + update[name]).astype(values.dtype) for name, values in parameters.items()
+        name: (values.astype(np.float64) + update[name]).astype(values.dtype) if values.dtype.kind == "f" else values
+        for name, values in parameters.items()
     }
 
 

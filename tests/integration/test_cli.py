@@ -115,6 +115,12 @@ def test_a_batch_answers_line_by_line(matrix: Path, tmp_path: Path) -> None:
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [a["outcomes"] for a in answers] == ["1101?000", "00000000", "11010010"]
     assert answers[0]["flagged"] == decoded(matrix)["flagged"]
+    (tmp_path / "B.csv").write_text("1,1,0\n1,1,0\n")
+    (tmp_path / "two.csv").write_text("10\n11\n")
+    exact = ("--false-alarm", "0", "--misdetection", "0", "--json")
+    two = fedgt("decode", "--matrix", tmp_path / "B.csv", "--batch", tmp_path / "two.csv", *exact)
+    assert json.loads(two.stdout.splitlines()[0])["status"] == "contradictory"
+    assert len(two.stdout.splitlines()) == 2
     plain = fedgt("decode", "--matrix", matrix, "--batch", tmp_path / "many.csv")
     assert plain.stdout.splitlines()[1] == "00000000,"
 
@@ -142,6 +148,23 @@ def test_a_named_design_can_be_written_and_read_back(tmp_path: Path, matrix: Pat
     assert "privacy r: 4" in done.stdout
 
 
+def test_privacy_names_the_exposed_client_and_the_combination(matrix: Path) -> None:
+    """Case 39: (u0 + u4 + u6 + u7 - u_final) / 3 is client 7."""
+    done = fedgt("privacy", "--matrix", matrix, "--flagged", "2,12", "--json")
+    answer = json.loads(done.stdout)
+    assert (answer["r"], answer["exact"], answer["exposed_clients"]) == (1, True, [7])
+    assert answer["combination"] == {"u0": "1/3", "u4": "1/3", "u6": "1/3", "u7": "1/3", "u_final": "-1/3"}
+    plain = fedgt("privacy", "--matrix", matrix)
+    assert "r = 4: no combination of 8 aggregates mixes fewer clients" in plain.stdout
+
+
+def test_privacy_with_more_rows_and_colluders(matrix: Path) -> None:
+    ones = ",".join(["1"] * 15)
+    more = json.loads(fedgt("privacy", "--matrix", matrix, "--row", ones, "--json").stdout)
+    helped = json.loads(fedgt("privacy", "--matrix", matrix, "--row", ones, "--colluding", "2", "--json").stdout)
+    assert (more["r"], helped["r"]) == (3, 1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -158,6 +181,11 @@ def test_a_named_design_can_be_written_and_read_back(tmp_path: Path, matrix: Pat
         ),
         (["decode", "--matrix", "A.csv"], 2, "--outcomes (one vector) or --batch"),
         (["decode", "--matrix", "A.csv", "--batch", "no.csv"], 2, "no.csv"),
+        (["decode", "--matrix", "A.csv", "--batch", "bad.csv"], 2, "bad.csv line 2"),
+        (["decode", "--matrix", "A.csv", "--batch", "A.csv", "--explain"], 2, "take --json"),
+        (["privacy", "--matrix", "A.csv", "--row", "1,2"], 2, "15 finite weights are needed"),
+        (["privacy", "--matrix", "A.csv", "--flagged", "15"], 2, "numbered 0 to 14"),
+        (["privacy", "--matrix", "A.csv", "--colluding", "15"], 2, "0 to 14 is needed"),
         (["design"], 2, "--matrix FILE or --name NAME"),
         (["design", "--name", "bch-16x8"], 2, "known are bch-15x8"),
         (["run", "no.toml", "--out", "x"], 2, "no.toml"),
@@ -181,6 +209,7 @@ def test_errors_are_one_line_on_stderr_with_the_documented_exit_code(
     (tmp_path / "s.toml").write_text("privacy = 4\n")
     (tmp_path / "spec.toml").write_text("privacy = 4\n")
     (tmp_path / "null.json").write_text("[[1, null]]")
+    (tmp_path / "bad.csv").write_text("00000000\n0101\n")
     done = fedgt(*arguments, cwd=tmp_path)
     assert done.returncode == code
     assert message in done.stderr

@@ -13,7 +13,8 @@ from fedgt.engine.round_message import RoundMessage
 from fedgt.errors import ProtocolError
 from fedgt.secagg import ClientSession, GroupSum, RoundPlan, ServerSession, TensorSpec, default_threshold
 from fedgt.secagg.fixed_point import RING_BITS, FixedPoint
-from fedgt.secagg.messages import read_plan_message, read_stage_message, unpack
+from fedgt.secagg.frames import unpack
+from fedgt.secagg.messages import read_plan_message, read_stage_message
 from fedgt.secagg.vector import client_vectors, read_sum
 from fedgt.types import FloatArray, Parameters
 

@@ -10,7 +10,7 @@ import sys
 import typer
 
 from fedgt._version import __version__
-from fedgt.cli import decode_command, demo_command, design_command, run_command
+from fedgt.cli import decode_command, demo_command, design_command, keygen_command, privacy_command, run_command
 from fedgt.errors import CalibrationError, DesignError, FedGTError, ShapeError, SpecError
 
 app = typer.Typer(
@@ -25,6 +25,8 @@ app.command("demo")(demo_command.demo)
 app.command("run")(run_command.run)
 app.command("decode")(decode_command.decode)
 app.command("design")(design_command.design)
+app.command("privacy")(privacy_command.privacy)
+app.command("keygen")(keygen_command.keygen)
 
 
 def _print_version(wanted: bool) -> None:

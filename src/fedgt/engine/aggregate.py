@@ -1,17 +1,17 @@
-"""Drives the four stages of a plan over a transport: one call, all group sums."""
+"""Drives the stages of a plan over a transport: one call, all group sums."""
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 
 from fedgt.engine.round_message import RoundMessage
-from fedgt.engine.transport import Failure, Transport
+from fedgt.engine.transport import Failure, StreamingTransport, Transport
 from fedgt.errors import ShapeError
-from fedgt.secagg import Authorise, GroupSum, RoundPlan, ServerSession
+from fedgt.secagg import Authorise, Credentials, GroupSum, RoundPlan, ServerSession
 from fedgt.types import Parameters
 
 logger = logging.getLogger(__name__)
@@ -44,17 +44,20 @@ def secure_sums(
     authorise: Authorise,
     timeout: float,
     center: Parameters | None = None,
+    credentials: Credentials | None = None,
 ) -> SecureSums:
     """Take the sums of all groups of a plan.
 
     Args:
         transport: Reaches the clients.
         plan: What to sum.
-        parameters: The global model of the round, float32 or float64, with the plan's names and shapes.
+        parameters: The global model of the round, with the plan's names and shapes.
         authorise: Asked once before anything is opened: real members per group (empty for a lost group) -> None to open
             it or the reason to withhold it.
         timeout: Seconds per stage after which a silent client counts as dropped.
         center: The current Weiszfeld estimate in the space of updates (zeros at first); for task "weiszfeld" only.
+        credentials: The server's identity and the clients' keys. None is anonymous mode, for simulations: nothing is
+            signed, and clients that have pinned a server refuse.
 
     Returns:
         The sums; a group that is lost or withheld is an erasure with its reason, whatever the clients did.
@@ -69,14 +72,16 @@ def secure_sums(
     if center is not None:
         _require_tensors(plan, center, "center")
     traffic = _Traffic(transport, timeout)
-    session = ServerSession(plan)
-    requests = {
-        client: RoundMessage(session=message, parameters=parameters, center=center).to_bytes()
-        for client, message in session.keys().items()
-    }
+    session = ServerSession(plan, credentials=credentials)
+    requests = _openings(session.keys(), parameters, center, credentials)
     requests = session.shares(*traffic.exchange("keys", requests))
     requests = session.masked(*traffic.exchange("shares", requests))
-    requests = session.unmask(*traffic.exchange("masked", requests), authorise=authorise)
+    failures = traffic.stream("masked", requests, session.receive)
+    if credentials is None:
+        requests = session.unmask({}, failures, authorise=authorise)
+    else:
+        requests = session.agree({}, failures, authorise=authorise)
+        requests = session.unmask(*traffic.exchange("agree", requests))
     sums = session.results(*traffic.exchange("unmask", requests))
     traffic.stop()
     return SecureSums(
@@ -102,21 +107,37 @@ class _Traffic:
 
     def exchange(self, stage: str, requests: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, str]]:
         """One stage: replies and failures; nobody is asked if there is nothing to ask."""
+        replies: dict[str, bytes] = {}
+        failures = self.stream(stage, requests, replies.__setitem__)
+        return replies, failures
+
+    def stream(
+        self, stage: str, requests: Mapping[str, bytes], receive: Callable[[str, bytes], None]
+    ) -> dict[str, str]:
+        """As `exchange`, but each reply is handed over as it arrives, and only the failures are kept."""
         self.stop()
         self._stage = stage
-        outcome = self._transport.exchange(stage, requests, self._timeout) if requests else {}
         self.bytes_down += sum(len(message) for message in requests.values())
-        replies: dict[str, bytes] = {}
-        failures: dict[str, str] = {}
-        for client in requests:
-            answer = outcome.get(client, Failure(client=client, reason="no reply"))
+        failures = dict.fromkeys(requests, "no reply")
+        for client, answer in self._answers(stage, requests):
+            if client not in failures:
+                continue
             if isinstance(answer, Failure):
                 failures[client] = answer.reason
-                logger.warning("%s: client %s failed: %s", stage, client, answer.reason)
             else:
-                replies[client] = answer
+                del failures[client]
                 self.bytes_up += len(answer)
-        return replies, failures
+                receive(client, answer)
+        for client, reason in failures.items():
+            logger.warning("%s: client %s failed: %s", stage, client, reason)
+        return failures
+
+    def _answers(self, stage: str, requests: Mapping[str, bytes]) -> Iterable[tuple[str, bytes | Failure]]:
+        if not requests:
+            return ()
+        if isinstance(self._transport, StreamingTransport):
+            return self._transport.replies(stage, requests, self._timeout)
+        return self._transport.exchange(stage, requests, self._timeout).items()
 
     def stop(self) -> None:
         """Close the account of the running stage."""
@@ -125,8 +146,26 @@ class _Traffic:
         self._since = now
 
 
+def _openings(
+    plans: Mapping[str, bytes], parameters: Parameters, center: Parameters | None, credentials: Credentials | None
+) -> dict[str, bytes]:
+    """The first message to each client: the plan and the model. Equal for all, so that it is in memory once."""
+    identity = None if credentials is None else credentials.identity
+    made: dict[bytes, bytes] = {}
+    for plan in plans.values():
+        if plan not in made:
+            made[plan] = RoundMessage(session=plan, parameters=parameters, center=center).to_bytes(identity=identity)
+    return {client: made[plan] for client, plan in plans.items()}
+
+
 def _require_tensors(plan: RoundPlan, tensors: Parameters, what: str) -> None:
     agreed = {tensor.name: tensor.shape for tensor in plan.tensors}
     given = {name: np.shape(array) for name, array in tensors.items()}
     if given != agreed:
         raise ShapeError(f"the {what} have tensors {given}, the plan has {agreed}: make the plan from the parameters")
+    averaged = {tensor.name for tensor in plan.tensors if tensor.kind == "mean"}
+    if integers := sorted(name for name in averaged if np.asarray(tensors[name]).dtype.kind != "f"):
+        raise ShapeError(
+            f"tensor {', '.join(integers)} of the {what} is not floating-point, so it has no mean: give it kind "
+            '"keep" in the plan, as tensor_specs does'
+        )

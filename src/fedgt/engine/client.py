@@ -1,18 +1,22 @@
-"""The client's end of a transport: trains once per round, answers the four stages."""
+"""The client's end of a transport: trains once per round, answers the stages, refuses what was not agreed."""
 
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from fedgt.engine.journal import RoundJournal
 from fedgt.engine.round_message import RoundMessage, fingerprint
-from fedgt.errors import ProtocolError, ShapeError
-from fedgt.secagg import ClientSession, RoundPlan
-from fedgt.types import FloatArray, Parameters
+from fedgt.errors import PolicyError, ProtocolError, ShapeError
+from fedgt.privacy import minimum_support
+from fedgt.secagg import ClientPolicy, ClientSession, Credentials, RoundPlan, RunTerms
+from fedgt.secagg.frames import Sender
+from fedgt.types import Parameters
 
 logger = logging.getLogger(__name__)
 
@@ -40,14 +44,15 @@ class Client(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class _Round:
-    """What is kept for the sums of one (run, round): the received model, and the update once it is trained."""
+    """What is kept for the sums of one (run, round): the received model, and the trained one once it exists."""
 
     run: str
     number: int
     parameters: Parameters
     fingerprint: bytes
     purposes: set[str] = field(default_factory=set)
-    update: Mapping[str, FloatArray] | None = None
+    rows: list[dict[str, float]] = field(default_factory=list)
+    trained: Mapping[str, npt.NDArray[np.generic]] | None = None
     samples: int = 0
 
 
@@ -56,19 +61,40 @@ class ClientEndpoint:
 
     The client is trained in the first "masked" stage of a (run, round), once; later sums of that round (the test, the
     same-round aggregate, the Weiszfeld iterations) use the same local model. Each (run, round, purpose) is answered
-    once; a round before the latest one of the run is refused.
+    once; a round before the latest one of its run is refused. Weights, clip, bits and tensors of a run are pinned with
+    its first plan, and may not change.
 
     Args:
         client_id: The id under which the plan names this client.
         client: Does the training.
         minimum_group_size: Refuse sums over fewer clients than this.
+        policy: Further limits that the server cannot override.
+        terms: What was agreed for the run beforehand, with the design; other runs are refused then.
+        credentials: The client's identity and the keys that it trusts. None is ANONYMOUS MODE, for simulations.
+        journal: A file that remembers the rounds over a restart of the client.
     """
 
-    def __init__(self, client_id: str, client: Client, *, minimum_group_size: int = 2) -> None:
+    def __init__(
+        self,
+        client_id: str,
+        client: Client,
+        *,
+        minimum_group_size: int = 2,
+        policy: ClientPolicy | None = None,
+        terms: RunTerms | None = None,
+        credentials: Credentials | None = None,
+        journal: Path | None = None,
+    ) -> None:
         """Nothing happens before the first message."""
         self._id = client_id
         self._client = client
         self._minimum = minimum_group_size
+        self._policy = ClientPolicy(minimum_group_size=1) if policy is None else policy
+        self._agreed = terms
+        self._terms = terms
+        self._credentials = credentials
+        self._server = None if credentials is None else Sender(name="the server", public=credentials.registry.server)
+        self._journal = RoundJournal(journal)
         self._round: _Round | None = None
         self._session: ClientSession | None = None
         self._center: Parameters | None = None
@@ -77,6 +103,8 @@ class ClientEndpoint:
         """The reply to one message.
 
         Raises:
+            SignatureError: If something is not signed by whom it should be.
+            PolicyError: If the plan is outside the policy or the terms.
             ProtocolError: If the message is malformed, out of order, repeated, or of another run or round; if the plan
                 gives this client a weight that is neither 1 nor its sample count.
             ShapeError: If the received or the trained model does not fit the plan; the message names client and tensor.
@@ -89,67 +117,123 @@ class ClientEndpoint:
             return self._session.shares(payload)
         if stage == "masked":
             return self._masked(self._session, payload)
+        if stage == "agree":
+            return self._session.agree(payload)
         if stage == "unmask":
             return self._session.unmask(payload)
-        raise ProtocolError(f"client {self._id}: there is no stage {stage!r}; keys, shares, masked and unmask exist")
+        raise ProtocolError(
+            f"client {self._id}: there is no stage {stage!r}; keys, shares, masked, agree, unmask exist"
+        )
 
     def _keys(self, payload: bytes) -> bytes:
-        message = RoundMessage.from_bytes(payload)
-        session = ClientSession(self._id, minimum_group_size=self._minimum)
+        message = RoundMessage.from_bytes(payload, sender=self._server)
+        session = ClientSession(
+            self._id, minimum_group_size=self._minimum, policy=self._policy, credentials=self._credentials
+        )
         reply = session.keys(message.session)
         plan = session.plan
-        _require_shapes(plan, message.parameters, self._id)
-        state = self._round_of(plan, message.parameters)
+        try:
+            _require_shapes(plan, message.parameters, self._id)
+            terms = self._terms_for(plan)
+            terms.require(plan)
+            state = self._round_of(plan, message.parameters)
+            rows = _rows(plan)
+            self._require_privacy([*state.rows, *rows])
+            if state is not self._round:
+                self._journal.begin(plan.run, plan.round)
+        except Exception:
+            session.close()
+            raise
         state.purposes.add(plan.purpose)
+        state.rows += rows
         if self._session is not None:
             self._session.close()
-        self._round, self._session, self._center = state, session, message.center
+        self._round, self._session, self._center, self._terms = state, session, message.center, terms.joined(plan)
         return reply
+
+    def _terms_for(self, plan: RoundPlan) -> RunTerms:
+        """What was agreed beforehand; else what the first plan of this run said; else this is the first plan."""
+        if self._agreed is not None or (self._terms is not None and self._terms.run == plan.run):
+            return self._terms or RunTerms.of(plan)
+        return RunTerms.of(plan)
 
     def _round_of(self, plan: RoundPlan, parameters: Parameters) -> _Round:
         """The state of this round, new or known; refuses what would reuse or confuse local models."""
         known = self._round
-        if known is None or known.run != plan.run or known.number < plan.round:
+        latest = self._journal.latest(plan.run)
+        if plan.round > latest:
             return _Round(run=plan.run, number=plan.round, parameters=parameters, fingerprint=fingerprint(parameters))
-        if known.number > plan.round:
-            raise ProtocolError(f"client {self._id}: round {plan.round} is over, the latest is {known.number}")
+        if known is None or (known.run, known.number) != (plan.run, plan.round):
+            raise ProtocolError(
+                f"client {self._id}: round {plan.round} is over, the latest of run {plan.run!r} is {latest}"
+            )
         if plan.purpose in known.purposes:
             raise ProtocolError(
                 f"client {self._id}: run {plan.run!r}, round {plan.round}, purpose {plan.purpose!r} was answered already"
             )
+        if len(known.purposes) >= self._policy.sums_per_round:
+            raise PolicyError(
+                f"client {self._id}: {len(known.purposes)} batches of sums about the local model of round {plan.round} "
+                "were answered: this is the client's sums_per_round"
+            )
         if fingerprint(parameters) != known.fingerprint:
             raise ProtocolError(f"client {self._id}: round {plan.round} came with another global model before")
         return known
+
+    def _require_privacy(self, rows: list[dict[str, float]]) -> None:
+        """The client's own account of what is planned about one local model."""
+        promised = self._policy.privacy
+        if not promised:
+            return
+        columns = {client: number for number, client in enumerate(sorted({client for row in rows for client in row}))}
+        matrix = np.zeros((len(rows), len(columns)))
+        for number, row in enumerate(rows):
+            for client, weight in row.items():
+                matrix[number, columns[client]] = weight
+        support = minimum_support(matrix, enough=promised)
+        if support is not None and support.lower < promised:
+            raise PolicyError(
+                f"client {self._id}: a combination of the sums planned about this local model mixes only {support.upper} "
+                f"clients; this client's policy wants {promised}"
+            )
 
     def _masked(self, session: ClientSession, payload: bytes) -> bytes:
         state = self._round
         if state is None or session.closed:
             raise ProtocolError(f"client {self._id}: stage 'masked' is refused: the session is over")
         try:
-            update = self._update(state, session.plan)
+            trained = self._train(state, session.plan)
         except Exception:
             session.close()
             raise
-        return session.masked(payload, update, self._center)
+        return session.masked(payload, trained, self._center, base=state.parameters)
 
-    def _update(self, state: _Round, plan: RoundPlan) -> Mapping[str, FloatArray]:
-        """Trained minus received, in float64; trains only if this round has not been trained yet."""
-        if state.update is None:
+    def _train(self, state: _Round, plan: RoundPlan) -> Mapping[str, npt.NDArray[np.generic]]:
+        """The trained model; trains only if this round has not been trained yet."""
+        if state.trained is None:
             trained = self._client.train(state.parameters, round=state.number)
             _require_shapes(plan, trained.parameters, self._id)
             state.samples = int(trained.samples)
-            state.update = MappingProxyType(
-                {
-                    name: np.asarray(trained.parameters[name], dtype=np.float64) - received.astype(np.float64)
-                    for name, received in state.parameters.items()
-                }
-            )
+            # A copy: a client that goes on training in the same memory must not change what later sums of the round see.
+            state.trained = MappingProxyType({name: np.array(trained.parameters[name]) for name in state.parameters})
         weight = plan.weights[self._id]
         if weight not in (1, state.samples):
             raise ProtocolError(
                 f"client {self._id}: the plan gives it weight {weight}; 1 or its {state.samples} samples are allowed"
             )
-        return state.update
+        return state.trained
+
+
+def _rows(plan: RoundPlan) -> list[dict[str, float]]:
+    """The sums of a plan as weights per client. Weiszfeld weights are secret: those are rows in general position."""
+    if plan.task == "mean":
+        return [{client: float(plan.weights[client]) for client in group} for group in plan.groups if group]
+    rng = np.random.default_rng(list(bytes.fromhex(plan.digest)))
+    return [
+        dict(zip(group, rng.integers(1, 1 << 20, size=len(group)).astype(float).tolist(), strict=True))
+        for group in plan.groups
+        if group
+    ]
 
 
 def _require_shapes(plan: RoundPlan, parameters: Parameters, client: str) -> None:

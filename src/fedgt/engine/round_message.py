@@ -9,10 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgt.errors import ProtocolError, ShapeError
-from fedgt.secagg.messages import pack, unpack
+from fedgt.secagg.frames import Sender, pack, unpack
+from fedgt.secagg.identity import Identity
 from fedgt.types import Parameters
 
-_DTYPES: Mapping[str, np.dtype[Any]] = {"f4": np.dtype("<f4"), "f8": np.dtype("<f8")}
+_DTYPES: Mapping[str, np.dtype[Any]] = {
+    code: np.dtype(code if code.endswith("1") else f"<{code}")
+    for code in ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1")
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -21,7 +25,7 @@ class RoundMessage:
 
     Attributes:
         session: The keys request for its `ClientSession`.
-        parameters: The global model of the round, float32 or float64.
+        parameters: The global model of the round: floats of 16, 32 or 64 bits, integers, booleans.
         center: The current Weiszfeld estimate in the space of updates; None for other tasks.
     """
 
@@ -29,27 +33,32 @@ class RoundMessage:
     parameters: Parameters
     center: Parameters | None = None
 
-    def to_bytes(self) -> bytes:
-        """The frame: raw little-endian arrays, named and shaped in the header.
+    def to_bytes(self, *, identity: Identity | None = None) -> bytes:
+        """The frame: raw little-endian arrays, named and shaped in the header; signed if there is an identity.
 
         Raises:
-            ShapeError: If an array is neither float32 nor float64.
+            ShapeError: If an array has another dtype.
         """
         header: dict[str, object] = {"kind": "round", "session": len(self.session)}
-        bodies: list[bytes] = [self.session]
+        bodies: list[bytes | memoryview] = [self.session]
         for what, tensors in (("parameters", self.parameters), ("center", self.center)):
             header[what] = None if tensors is None else [_describe(name, array) for name, array in tensors.items()]
             bodies += [] if tensors is None else [_raw(array) for array in tensors.values()]
-        return pack(header, *bodies)
+        return pack(header, *bodies, identity=identity)
 
     @classmethod
-    def from_bytes(cls, payload: bytes) -> "RoundMessage":
-        """Read what `to_bytes` wrote.
+    def from_bytes(cls, payload: bytes, *, sender: Sender | None = None) -> "RoundMessage":
+        """Read what `to_bytes` wrote; the tensors are read-only views of the payload.
+
+        Args:
+            payload: The frame.
+            sender: Whose signature it must carry; None in anonymous mode.
 
         Raises:
+            SignatureError: If the signature is not the sender's.
             ProtocolError: If the bytes are anything else.
         """
-        header, body = unpack(payload, kind="round")
+        header, body = unpack(bytes(payload), kind="round", sender=sender)
         if set(header) != {"kind", "session", "parameters", "center"}:
             raise ProtocolError("malformed message: the header has other fields than a round message has")
         start = header["session"]
@@ -68,13 +77,16 @@ class RoundMessage:
 def fingerprint(parameters: Parameters) -> bytes:
     """SHA-256 of names, dtypes, shapes and values: the same for equal models only."""
     described = pack({"tensors": [_describe(name, array) for name, array in parameters.items()]})
-    return hashlib.sha256(described + b"".join(_raw(array) for array in parameters.values())).digest()
+    digest = hashlib.sha256(described)
+    for array in parameters.values():
+        digest.update(_raw(array))
+    return digest.digest()
 
 
 def _code(array: npt.NDArray[np.floating]) -> str:
     code = f"{array.dtype.kind}{array.dtype.itemsize}"
     if code not in _DTYPES:
-        raise ShapeError(f"a tensor has dtype {array.dtype}; float32 or float64 is needed")
+        raise ShapeError(f"a tensor has dtype {array.dtype}; {', '.join(_DTYPES)} are known")
     return code
 
 
@@ -82,8 +94,8 @@ def _describe(name: str, array: npt.NDArray[np.floating]) -> list[object]:
     return [name, _code(array), list(array.shape)]
 
 
-def _raw(array: npt.NDArray[np.floating]) -> bytes:
-    return np.ascontiguousarray(array, dtype=_DTYPES[_code(array)]).tobytes()
+def _raw(array: npt.NDArray[np.floating]) -> memoryview:
+    return np.ascontiguousarray(array, dtype=_DTYPES[_code(array)]).reshape(-1).view(np.uint8).data
 
 
 def _read_tensors(entries: object, body: memoryview, start: int) -> tuple[Mapping[str, npt.NDArray[Any]], int]:
@@ -104,9 +116,14 @@ def _read_tensors(entries: object, body: memoryview, start: int) -> tuple[Mappin
         stop = start + count * _DTYPES[code].itemsize
         if stop > len(body):
             raise ProtocolError(f"malformed message: tensor {name!r:.80} is cut off")
-        # Read-only views of the message: nobody can change the global model by accident.
+        # Read-only views of the message: nobody can change the global model by accident. Only where a tensor does not
+        # begin at a multiple of its width is it copied.
+        piece: bytes | memoryview = body[start:stop]
+        view = np.frombuffer(piece, dtype=_DTYPES[code])
+        if not view.flags.aligned:
+            view = np.frombuffer(bytes(piece), dtype=_DTYPES[code])
         try:
-            tensors[name] = np.frombuffer(bytes(body[start:stop]), dtype=_DTYPES[code]).reshape(shape)
+            tensors[name] = view.reshape(shape)
         except ValueError as error:
             raise ProtocolError(f"malformed message: tensor {name!r:.80} has no usable shape") from error
         start = stop

@@ -7,10 +7,10 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from fedgt.errors import FedGTError, SpecError
 
@@ -48,6 +48,17 @@ class Transport(Protocol):
         ...
 
 
+@runtime_checkable
+class StreamingTransport(Protocol):
+    """A transport that can hand replies over one by one, so that large ones need not all be in memory at once."""
+
+    def replies(
+        self, stage: str, messages: Mapping[str, bytes], timeout: float
+    ) -> Iterator[tuple[str, bytes | Failure]]:
+        """As `Transport.exchange`, but yields (client, reply or failure) as they come, in any order, each client once."""
+        ...
+
+
 class LocalTransport:
     """All clients in this process: for simulation and tests. NOT FOR DEPLOYMENT.
 
@@ -74,14 +85,20 @@ class LocalTransport:
 
     def exchange(self, stage: str, messages: Mapping[str, bytes], timeout: float) -> dict[str, bytes | Failure]:
         """See `Transport`."""
+        replies = dict(self.replies(stage, messages, timeout))
+        return {client: replies[client] for client in messages}
+
+    def replies(
+        self, stage: str, messages: Mapping[str, bytes], timeout: float
+    ) -> Iterator[tuple[str, bytes | Failure]]:
+        """See `StreamingTransport`. With one worker the next client begins when the reply before has been taken."""
         finished: queue.SimpleQueue[tuple[str, bytes | Failure]] = queue.SimpleQueue()
-        replies: dict[str, bytes | Failure] = {}
         waiting: deque[str] = deque()
         for client in sorted(messages):
             if client not in self._handlers:
-                replies[client] = Failure(client=client, reason="no such client is connected")
+                yield client, Failure(client=client, reason="no such client is connected")
             elif client in self._hung and self._hung[client].is_alive():
-                replies[client] = Failure(client=client, reason="still busy with an earlier message")
+                yield client, Failure(client=client, reason="still busy with an earlier message")
             else:
                 waiting.append(client)
         threads: dict[str, threading.Thread] = {}
@@ -99,12 +116,12 @@ class LocalTransport:
                 for client in [late for late, deadline in deadlines.items() if deadline <= time.monotonic()]:
                     del deadlines[client]
                     self._hung[client] = threads[client]
-                    replies[client] = Failure(client=client, reason=f"timeout: no reply within {timeout:g} s")
+                    yield client, Failure(client=client, reason=f"timeout: no reply within {timeout:g} s")
             else:
                 # A reply after the deadline is not counted: the client is a failure of this stage already.
                 if deadlines.pop(client, None) is not None:
-                    replies[client] = reply
-        return {client: replies[client] for client in messages}
+                    yield client, reply
+                del reply
 
 
 def _answer(

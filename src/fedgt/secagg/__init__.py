@@ -1,23 +1,40 @@
 """Secure aggregation: the server sees group sums only. Sessions without I/O, after Bonawitz et al. 2017.
 
 A `RoundPlan` says what is summed; `ClientSession` and `ServerSession` turn bytes into bytes through the stages "keys",
-"shares", "masked" and "unmask"; `fedgt.engine` carries the bytes. See docs/secure-aggregation.md.
+"shares", "masked", "agree" (with identities) and "unmask"; `fedgt.engine` carries the bytes. See
+docs/secure-aggregation.md and docs/threat-model.md.
 """
 
 from fedgt.secagg.client import ClientSession
 from fedgt.secagg.fixed_point import FixedPoint, fit_fixed_point, weiszfeld_encoding
-from fedgt.secagg.plan import RoundPlan, TensorSpec, default_threshold
-from fedgt.secagg.server import Authorise, GroupSum, ServerSession
+from fedgt.secagg.group_sum import Authorise, GroupSum
+from fedgt.secagg.identity import Credentials, Identity, Registry
+from fedgt.secagg.keyfiles import add_to_registry, read_private_key, read_registry, write_private_key
+from fedgt.secagg.plan import RoundPlan, TensorSpec, default_threshold, tensor_specs
+from fedgt.secagg.policy import ClientPolicy, read_policy
+from fedgt.secagg.server import ServerSession
+from fedgt.secagg.terms import RunTerms
 
 __all__ = [
     "Authorise",
+    "ClientPolicy",
     "ClientSession",
+    "Credentials",
     "FixedPoint",
     "GroupSum",
+    "Identity",
+    "Registry",
     "RoundPlan",
+    "RunTerms",
     "ServerSession",
     "TensorSpec",
+    "add_to_registry",
     "default_threshold",
     "fit_fixed_point",
+    "read_policy",
+    "read_private_key",
+    "read_registry",
+    "tensor_specs",
     "weiszfeld_encoding",
+    "write_private_key",
 ]

@@ -1,87 +1,83 @@
-"""The client's side of one batch of secure sums: four calls, bytes in and bytes out, no I/O.
+"""The client's side of one batch of secure sums: one call per stage, bytes in and bytes out, no I/O.
 
 Double masking after Bonawitz et al. 2017 (Practical secure aggregation for privacy-preserving machine learning), one
 independent instance per group. Whatever breaks the protocol ends the session: it never answers again.
 """
 
-import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.poly1305 import Poly1305
 
-from fedgt.errors import ProtocolError
-from fedgt.secagg.masks import (
-    KEY_BYTES,
-    TAG_BYTES,
-    GroupContext,
-    add_mask,
-    decrypt_share,
-    encrypt_share,
-    pair_seed,
-    seed_commitment,
-    self_seed,
+from fedgt.errors import ProtocolError, SignatureError, SpecError
+from fedgt.secagg.fixed_point import RingArray
+from fedgt.secagg.frames import Sender
+from fedgt.secagg.identity import Credentials
+from fedgt.secagg.masks import mask_scratch
+from fedgt.secagg.membership import Membership
+from fedgt.secagg.messages import (
+    SIGNED_STAGES,
+    STAGES,
+    GroupPart,
+    StageMessage,
+    masked_message,
+    read_plan_message,
+    read_stage_message,
+    stage_message,
 )
-from fedgt.secagg.messages import STAGES, GroupPart, StageMessage, read_plan_message, read_stage_message, stage_message
 from fedgt.secagg.plan import RoundPlan
-from fedgt.secagg.shares import SECRET_BYTES, split_secret
-from fedgt.secagg.vector import client_vectors
-
-PUBLIC_BYTES = 3 * KEY_BYTES
-"""Public key for shares | public key for masks | commitment to the self-mask secret."""
-PARCEL_BYTES = 2 * SECRET_BYTES + TAG_BYTES
-"""Encrypted: share of the mask key | share of the self-mask secret."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Membership:
-    """The secrets of one client in one group."""
-
-    context: GroupContext
-    clients: tuple[str, ...]
-    position: int
-    threshold: int
-    share_key: X25519PrivateKey
-    mask_key: X25519PrivateKey
-    secret: bytearray
-    public: bytes
-    peers: dict[int, memoryview] = field(default_factory=dict)
-    held: dict[int, bytearray] = field(default_factory=dict)
-
-    def forget(self) -> None:
-        """Overwrite what Python lets us overwrite."""
-        for buffer in (self.secret, *self.held.values()):
-            buffer[:] = bytes(len(buffer))
-        self.held.clear()
-        self.peers.clear()
+from fedgt.secagg.policy import ClientPolicy
+from fedgt.secagg.terms import RunTerms
+from fedgt.secagg.vector import Tensors, client_chunks
 
 
 class ClientSession:
     """One client in all its groups of one plan.
 
-    The four methods must be called once each, in order; each takes the server's bytes and returns the client's. A group
-    that this client cannot accept is refused alone (the server hears why); everything that the protocol forbids raises
-    `ProtocolError` and ends the session. After the unmask, or such an end, keys and shares are gone: bytearrays are
-    zeroed; the private keys inside `cryptography` and short-lived `bytes` copies are only released, not overwritten.
+    The methods must be called once each, in the order of the stages; each takes the server's bytes and returns the
+    client's. A group that this client cannot accept is refused alone (the server hears why); everything that the protocol
+    forbids raises `ProtocolError` and ends the session. After the unmask, or such an end, keys and shares are gone:
+    bytearrays are zeroed; the private keys inside `cryptography` and short-lived `bytes` copies are only released, not
+    overwritten.
 
     Args:
         client: This client's id.
-        minimum_group_size: Refuse to take part in, or help to open, a sum over fewer clients than this.
+        minimum_group_size: Refuse to take part in, or help to open, a sum over fewer clients than this. The policy's own
+            limit holds as well.
+        policy: The client's limits.
+        terms: What is pinned for the run; a plan that departs from it is refused.
+        credentials: Its identity and the keys that it trusts. None is ANONYMOUS MODE, for simulations: nothing is signed,
+            the stage "agree" does not exist, and a server that lies can open more than the sums (docs/threat-model.md).
 
     Raises:
         ProtocolError: If the minimum is below 1.
+        SpecError: If the credentials are another client's.
     """
 
-    def __init__(self, client: str, *, minimum_group_size: int = 2) -> None:
+    def __init__(
+        self,
+        client: str,
+        *,
+        minimum_group_size: int = 2,
+        policy: ClientPolicy | None = None,
+        terms: RunTerms | None = None,
+        credentials: Credentials | None = None,
+    ) -> None:
         """Nothing is drawn before the plan is known."""
         if minimum_group_size < 1:
             raise ProtocolError(f"minimum_group_size is {minimum_group_size}; at least 1 is needed")
+        if credentials is not None and (credentials.serves or credentials.identity.name != client):
+            raise SpecError(f"client {client} has the credentials of {credentials.identity.name}: take its own")
         self._client = client
         self._minimum = minimum_group_size
+        self._policy = ClientPolicy(minimum_group_size=1) if policy is None else policy
+        self._terms = terms
+        self._credentials = credentials
+        self._identity = None if credentials is None else credentials.identity
+        self._server = None if credentials is None else Sender(name="the server", public=credentials.registry.server)
+        self._stages = STAGES if credentials is None else SIGNED_STAGES
         self._plan: RoundPlan | None = None
-        self._groups: dict[int, _Membership] = {}
+        self._groups: dict[int, Membership] = {}
         self._next = 0
 
     @property
@@ -98,55 +94,63 @@ class ClientSession:
     @property
     def closed(self) -> bool:
         """Whether the session is over and its secrets are gone."""
-        return self._next >= len(STAGES)
+        return self._next >= len(self._stages)
 
     def close(self) -> None:
         """End the session and forget its secrets."""
         for membership in self._groups.values():
             membership.forget()
         self._groups.clear()
-        self._next = len(STAGES)
+        self._next = len(self._stages)
 
     def keys(self, payload: bytes) -> bytes:
-        """Stage 1: read the plan, make fresh keys for each of this client's groups, publish the public halves.
+        """Stage "keys": read the plan, make fresh keys for each of this client's groups, publish the public halves.
 
         Raises:
-            ProtocolError: If the plan is not valid, does not name this client, or all its groups are too small.
+            ProtocolError: If the plan is not valid, not the pinned server's, not within policy and terms, does not name
+                this client, or all its groups are refused.
         """
         return self._run("keys", lambda: self._keys(payload))
 
     def shares(self, payload: bytes) -> bytes:
-        """Stage 2: share both secrets of each group among the clients that published keys.
+        """Stage "shares": share both secrets of each group among the clients that published keys.
 
         Raises:
-            ProtocolError: If the request is malformed or not of this session.
+            ProtocolError: If the request is malformed or not of this session, or a key is not its pinned owner's.
         """
         return self._run("shares", lambda: self._shares(payload))
 
     def masked(
-        self,
-        payload: bytes,
-        update: Mapping[str, npt.NDArray[np.floating]],
-        center: Mapping[str, npt.NDArray[np.floating]] | None = None,
+        self, payload: bytes, update: Tensors, center: Tensors | None = None, *, base: Tensors | None = None
     ) -> bytes:
-        """Stage 3: the update, encoded and masked against the clients that shared.
+        """Stage "masked": the update, encoded and masked against the clients that shared.
 
         Args:
             payload: The server's message.
             update: Tensor name -> finite array of the agreed shape.
             center: The current Weiszfeld estimate; for that task only.
+            base: Taken away from the update, in float64, a piece at a time: give the trained model as the update and the
+                received one as the base, and no third model is ever in memory.
 
         Raises:
             ProtocolError: If the request is malformed or not of this session.
             ShapeError: If the update does not fit the plan or is not finite; the message names the tensor.
         """
-        return self._run("masked", lambda: self._masked(payload, update, center))
+        return self._run("masked", lambda: self._masked(payload, update, center, base))
+
+    def agree(self, payload: bytes) -> bytes:
+        """Stage "agree", with identities only: sign who is alive in each group, before anything is opened.
+
+        Raises:
+            ProtocolError: If the request is malformed, not of this session, or contradicts itself.
+        """
+        return self._run("agree", lambda: self._agree(payload))
 
     def unmask(self, payload: bytes) -> bytes:
-        """Stage 4: of each group that may be opened, the shares that open it; then forget everything.
+        """Stage "unmask": of each group that may be opened, the shares that open it; then forget everything.
 
         For a client whose input is in, the share of its self-mask secret; for one that dropped, of its mask key; never
-        both.
+        both. With identities only for the list of survivors that at least `threshold` members have signed.
 
         Raises:
             ProtocolError: If the request is malformed, not of this session, or asks for what must stay secret.
@@ -157,8 +161,8 @@ class ClientSession:
 
     def _run(self, stage: str, answer: Callable[[], bytes]) -> bytes:
         """Each stage once and in order; any error ends the session."""
-        if self.closed or STAGES[self._next] != stage:
-            state = "the session is over" if self.closed else f"the next stage is {STAGES[self._next]!r}"
+        if self.closed or self._stages[self._next] != stage:
+            state = "the session is over" if self.closed else f"the next stage is {self._stages[self._next]!r}"
             self.close()
             raise ProtocolError(f"client {self._client}: stage {stage!r} is refused, {state}; each stage runs once")
         self._next += 1
@@ -169,23 +173,26 @@ class ClientSession:
             raise
 
     def _keys(self, payload: bytes) -> bytes:
-        plan = read_plan_message(payload)
+        plan = read_plan_message(payload, sender=self._server)
         mine = [index for index, group in enumerate(plan.groups) if self._client in group]
         if not mine:
             raise ProtocolError(f"client {self._client} is in no group of the plan")
+        self._policy.require(plan)
+        if self._terms is not None:
+            self._terms.require(plan)
         parts: list[GroupPart] = []
         refused: dict[int, str] = {}
         for index in mine:
-            clients = plan.groups[index]
-            if reason := self._too_small(len(clients)):
+            reason = self._too_small(len(plan.groups[index])) or self._policy.refusal(plan, index, self._client)
+            if reason:
                 refused[index] = reason
                 continue
-            self._groups[index] = membership = _draw_membership(plan, index, self._client)
-            parts.append(GroupPart(group=index, body=membership.public))
+            self._groups[index] = membership = Membership.draw(plan, index, self._client)
+            parts.append(GroupPart(group=index, body=membership.published(self._credentials)))
         if not parts:
             raise ProtocolError(f"client {self._client} refuses every group: {next(iter(refused.values()))}")
         self._plan = plan
-        return stage_message(plan, "keys", self._client, parts, refused)
+        return self._reply("keys", parts, refused)
 
     def _shares(self, payload: bytes) -> bytes:
         message = self._read("shares", payload)
@@ -193,19 +200,14 @@ class ClientSession:
         refused: dict[int, str] = {}
         for part in message.parts:
             membership = self._groups[part.group]
-            membership.peers = _read_public_keys(part, membership)
+            membership.read_public_keys(part, self._credentials)
             if reason := self._too_few(part.group, len(part.members)):
                 self._refuse(part.group, reason, refused)
                 continue
-            parts.append(GroupPart(group=part.group, body=_share_out(membership)))
-        return stage_message(self.plan, "shares", self._client, parts, refused)
+            parts.append(GroupPart(group=part.group, body=membership.share_out()))
+        return self._reply("shares", parts, refused)
 
-    def _masked(
-        self,
-        payload: bytes,
-        update: Mapping[str, npt.NDArray[np.floating]],
-        center: Mapping[str, npt.NDArray[np.floating]] | None,
-    ) -> bytes:
+    def _masked(self, payload: bytes, update: Tensors, center: Tensors | None, base: Tensors | None) -> bytes:
         message = self._read("masked", payload)
         refused: dict[int, str] = {}
         for part in message.parts:
@@ -216,23 +218,40 @@ class ClientSession:
                 self._refuse(part.group, reason, refused)
                 continue
             try:
-                _open_parcels(part, membership)
+                membership.open_parcels(part, tagged=self._credentials is not None)
             except ProtocolError as error:
                 self._refuse(part.group, str(error), refused)
-        vectors = client_vectors(self.plan, self._client, self._groups, update, center)
-        parts = []
-        for index, membership in self._groups.items():
-            vector = vectors[index]
-            add_mask(vector, self_seed(membership.context, membership.secret, self._client))
-            for peer in membership.held:
-                if peer != membership.position:
-                    low, high = sorted((peer, membership.position))
-                    pair = (membership.clients[low], membership.clients[high])
-                    public = membership.peers[peer][KEY_BYTES : 2 * KEY_BYTES]
-                    seed = pair_seed(membership.context, membership.mask_key, public, pair)
-                    add_mask(vector, seed, subtract=membership.position == high)
-            parts.append(GroupPart(group=index, body=vector.view(np.uint8).data))
-        return stage_message(self.plan, "masked", self._client, parts, refused)
+        streams = {index: membership.mask_streams() for index, membership in self._groups.items()}
+
+        def fill(vectors: Mapping[int, RingArray]) -> Mapping[int, bytes]:
+            # Piece by piece, so that each is encoded once and meets all its masks while it is in the cache.
+            scratch = mask_scratch()
+            tags = {group: Poly1305(self._groups[group].tag_key) for group in vectors if self._credentials is not None}
+            for start, pieces in client_chunks(self.plan, self._client, vectors, update, center, base=base):
+                for group, levels in pieces.items():
+                    chunk = vectors[group][start : start + levels.size]
+                    first, *others = streams[group]
+                    first.apply(chunk, scratch, source=levels)
+                    for stream in others:
+                        stream.apply(chunk, scratch)
+                    if group in tags:
+                        tags[group].update(chunk.view(np.uint8).data)
+            return {group: tag.finalize() for group, tag in tags.items()}
+
+        return masked_message(self.plan, self._client, list(streams), refused, fill, identity=self._identity)
+
+    def _agree(self, payload: bytes) -> bytes:
+        message = self._read("agree", payload)
+        parts: list[GroupPart] = []
+        refused: dict[int, str] = {}
+        for part in message.parts:
+            membership = self._groups[part.group]
+            membership.require_survivors(part)
+            if reason := self._too_few(part.group, len(part.members)):
+                self._refuse(part.group, reason, refused)
+            elif self._credentials is not None:
+                parts.append(GroupPart(group=part.group, body=membership.agree(part, self._credentials)))
+        return self._reply("agree", parts, refused)
 
     def _unmask(self, payload: bytes) -> bytes:
         message = self._read("unmask", payload)
@@ -240,23 +259,25 @@ class ClientSession:
         refused: dict[int, str] = {}
         for part in message.parts:
             membership = self._groups[part.group]
-            alive, dropped = set(part.members), set(part.dropped)
-            if alive & dropped:
-                both = membership.clients[min(alive & dropped)]
-                raise ProtocolError(f"group {part.group}: client {both} is said to be both alive and dropped")
-            if alive | dropped != set(membership.held):
-                raise ProtocolError(f"group {part.group}: alive and dropped are not the clients that shared")
-            if reason := self._too_few(part.group, len(alive)):
+            membership.require_survivors(part)
+            if reason := self._too_few(part.group, len(part.members)):
                 refused[part.group] = reason
                 continue
-            pieces = [membership.held[position][SECRET_BYTES:] for position in part.members]
-            pieces += [membership.held[position][:SECRET_BYTES] for position in part.dropped]
-            parts.append(GroupPart(group=part.group, body=b"".join(pieces)))
-        return stage_message(self.plan, "unmask", self._client, parts, refused)
+            try:
+                if self._credentials is not None:
+                    membership.require_agreement(part, self._credentials)
+            except SignatureError as error:
+                refused[part.group] = str(error)
+                continue
+            parts.append(GroupPart(group=part.group, body=membership.shares_for(part)))
+        return self._reply("unmask", parts, refused)
+
+    def _reply(self, stage: str, parts: list[GroupPart], refused: Mapping[int, str]) -> bytes:
+        return stage_message(self.plan, stage, self._client, parts, refused, identity=self._identity)
 
     def _read(self, stage: str, payload: bytes) -> StageMessage:
         """Parse a request and check what holds in each stage; groups it does not mention are over."""
-        message = read_stage_message(payload, plan=self.plan, stage=stage, client=self._client)
+        message = read_stage_message(payload, plan=self.plan, stage=stage, client=self._client, sender=self._server)
         if message.refused:
             raise ProtocolError("a server message cannot refuse groups")
         for part in message.parts:
@@ -264,10 +285,10 @@ class ClientSession:
                 raise ProtocolError(f"group {part.group} is none that client {self._client} takes part in")
             if self._groups[part.group].position not in part.members:
                 raise ProtocolError(f"group {part.group}: client {self._client} itself is missing from its members")
-            if part.dropped and stage != "unmask":
-                raise ProtocolError(f"group {part.group}: dropped clients are named only at the unmask")
-            if part.body and stage == "unmask":
-                raise ProtocolError(f"group {part.group}: an unmask request has no body")
+            if part.dropped and stage not in ("agree", "unmask"):
+                raise ProtocolError(f"group {part.group}: dropped clients are named only when a sum is opened")
+            if part.body and (stage == "agree" or (stage == "unmask" and self._credentials is None)):
+                raise ProtocolError(f"group {part.group}: this request has no body")
         for index in set(self._groups) - {part.group for part in message.parts}:
             self._groups.pop(index).forget()
         return message
@@ -277,90 +298,12 @@ class ClientSession:
         refused[group] = reason
 
     def _too_small(self, size: int) -> str | None:
-        if size >= self._minimum:
-            return None
-        return f"a sum over {size} client(s) is below this client's minimum of {self._minimum}"
+        if size < self._minimum:
+            return f"a sum over {size} client(s) is below this client's minimum of {self._minimum}"
+        return self._policy.too_small(size)
 
     def _too_few(self, group: int, present: int) -> str | None:
         threshold = self.plan.thresholds[group]
         if present < threshold:
             return f"{present} client(s) are left, the threshold is {threshold}"
         return self._too_small(present)
-
-
-def _draw_membership(plan: RoundPlan, index: int, client: str) -> _Membership:
-    """Fresh keys and a fresh self-mask secret, from the operating system."""
-    context = GroupContext.of(plan, index)
-    share_key, mask_key = X25519PrivateKey.generate(), X25519PrivateKey.generate()
-    secret = bytearray(os.urandom(SECRET_BYTES))
-    public = (
-        share_key.public_key().public_bytes_raw()
-        + mask_key.public_key().public_bytes_raw()
-        + seed_commitment(context, secret, client)
-    )
-    clients = plan.groups[index]
-    return _Membership(
-        context=context,
-        clients=clients,
-        position=clients.index(client),
-        threshold=plan.thresholds[index],
-        share_key=share_key,
-        mask_key=mask_key,
-        secret=secret,
-        public=public,
-    )
-
-
-def _read_public_keys(part: GroupPart, membership: _Membership) -> dict[int, memoryview]:
-    """Position -> the 96 public bytes; own ones unchanged, no key twice."""
-    body = memoryview(part.body)
-    if len(body) != PUBLIC_BYTES * len(part.members):
-        raise ProtocolError(f"group {part.group}: {len(body)} bytes for the public keys of {len(part.members)} clients")
-    peers = {
-        position: body[order * PUBLIC_BYTES : (order + 1) * PUBLIC_BYTES] for order, position in enumerate(part.members)
-    }
-    if peers[membership.position] != membership.public:
-        raise ProtocolError(f"group {part.group}: the server shows other keys for this client than it published")
-    keys = [bytes(public[start : start + KEY_BYTES]) for public in peers.values() for start in (0, KEY_BYTES)]
-    if len(set(keys)) != len(keys):
-        raise ProtocolError(f"group {part.group}: two clients have the same public key")
-    return peers
-
-
-def _share_out(membership: _Membership) -> bytes:
-    """One encrypted parcel per peer, in the order of positions; the client's own shares stay here."""
-    count = len(membership.clients)
-    key_shares = split_secret(membership.mask_key.private_bytes_raw(), threshold=membership.threshold, count=count)
-    secret_shares = split_secret(membership.secret, threshold=membership.threshold, count=count)
-    membership.held[membership.position] = bytearray(
-        key_shares[membership.position] + secret_shares[membership.position]
-    )
-    return b"".join(
-        encrypt_share(
-            membership.context,
-            membership.share_key,
-            public[:KEY_BYTES],
-            sender=membership.clients[membership.position],
-            receiver=membership.clients[peer],
-            share=key_shares[peer] + secret_shares[peer],
-        )
-        for peer, public in membership.peers.items()
-        if peer != membership.position
-    )
-
-
-def _open_parcels(part: GroupPart, membership: _Membership) -> None:
-    """Decrypt what the peers have shared; nobody's input is masked before all shares are readable."""
-    senders = [position for position in part.members if position != membership.position]
-    body = memoryview(part.body)
-    if len(body) != PARCEL_BYTES * len(senders):
-        raise ProtocolError(f"group {part.group}: {len(body)} bytes for the shares of {len(senders)} clients")
-    for order, position in enumerate(senders):
-        membership.held[position] = decrypt_share(
-            membership.context,
-            membership.share_key,
-            membership.peers[position][:KEY_BYTES],
-            sender=membership.clients[position],
-            receiver=membership.clients[membership.position],
-            ciphertext=body[order * PARCEL_BYTES : (order + 1) * PARCEL_BYTES],
-        )

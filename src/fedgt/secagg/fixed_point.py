@@ -122,13 +122,43 @@ class FixedPoint:
             ShapeError: If a value is not finite.
             ModulusOverflowError: If the weight alone makes an entry wrap around.
         """
-        self.require_room(weight)
-        array = np.asarray(values, dtype=np.float64)
+        array = np.array(values, dtype=np.float64)
         if not np.isfinite(array).all():
             raise ShapeError(f"{int((~np.isfinite(array)).sum())} values are not finite: they have no fixed-point form")
-        clipped = int(np.count_nonzero(np.abs(array) > self.clip))
-        levels = np.rint(np.clip(array, -self.clip, self.clip) * 2.0**self.fraction_bits).astype(np.int64)
-        return (levels * np.int64(weight)).astype(self.dtype), clipped
+        levels = np.empty(array.shape, dtype=self.dtype)
+        return levels, self.encode_in_place(array, levels, weight)
+
+    def encode_in_place(self, values: FloatArray, levels: RingArray, weight: int = 1) -> int:
+        """As `encode`, for finite values whose memory may be used up.
+
+        Args:
+            values: float64[...], finite; overwritten.
+            levels: Ring integers of `dtype` and the same shape; written.
+            weight: A public integer weight, at least 1.
+
+        Returns:
+            The number of clipped entries.
+
+        Raises:
+            ModulusOverflowError: If the weight alone makes an entry wrap around.
+        """
+        self.require_room(weight)
+        clipped = 0
+        if values.size and (values.max() > self.clip or values.min() < -self.clip):
+            clipped = int(np.count_nonzero(np.abs(values) > self.clip))
+            np.clip(values, -self.clip, self.clip, out=values)
+        np.multiply(values, 2.0**self.fraction_bits, out=values)
+        np.rint(values, out=values)
+        if self.ring_bits == 32:
+            # Below 2^31, by the check above, so that the product is exact in float64 and fits.
+            np.multiply(values, float(weight), out=values)
+            np.copyto(levels.view("<i4"), values, casting="unsafe")
+            return clipped
+        signed = levels.view("<i8")
+        np.copyto(signed, values, casting="unsafe")
+        if weight != 1:
+            np.multiply(signed, np.int64(weight), out=signed)
+        return clipped
 
     def decode(self, total: RingArray) -> FloatArray:
         """The real numbers that a sum of encodings stands for.
@@ -139,11 +169,10 @@ class FixedPoint:
         Returns:
             float64 of the same shape.
         """
-        return self.signed(total).astype(np.float64) * self.step
-
-    def signed(self, total: RingArray) -> npt.NDArray[np.int64]:
-        """Ring integers as signed numbers: int64 of the same shape."""
-        return np.asarray(total, dtype=self.dtype).view("<i4" if self.ring_bits == 32 else "<i8").astype(np.int64)
+        array = np.asarray(total, dtype=self.dtype)
+        values = np.empty(array.shape, dtype=np.float64)
+        np.multiply(array.view("<i4" if self.ring_bits == 32 else "<i8"), self.step, out=values)
+        return values
 
 
 def fit_fixed_point(

@@ -24,7 +24,10 @@ from fedgt.secagg.plan import RoundPlan
 KEY_BYTES = 32
 TAG_BYTES = 16
 
-_ZERO_BLOCK = bytes(2**20)
+CHUNK_BYTES = 2**18
+"""How much of a vector is worked on at once: it stays in the cache of one core from the first mask to the last."""
+
+_ZEROS = bytes(CHUNK_BYTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,23 +88,58 @@ def seed_commitment(context: GroupContext, secret: bytes | bytearray, client: st
     return hashlib.sha256(context.info("commitment", client) + bytes(secret)).digest()
 
 
-def add_mask(vector: RingArray, seed: bytes, *, subtract: bool = False) -> None:
-    """Add the mask stream of a seed to a ring vector, in place, modulo the ring.
+class MaskStream:
+    """The mask of one seed as a stream: AES-256 in counter mode, read as little-endian ring integers.
 
-    The stream is AES-256 in counter mode, read as little-endian ring integers, a mebibyte at a time.
+    Args:
+        seed: 32 bytes, used for this one stream only.
+        subtract: Take the mask away instead of adding it.
+    """
+
+    def __init__(self, seed: bytes, *, subtract: bool = False) -> None:
+        """At the beginning of the stream."""
+        self._stream = Cipher(algorithms.AES256(seed), modes.CTR(bytes(16))).encryptor()
+        self._apply = np.subtract if subtract else np.add
+
+    def apply(self, chunk: RingArray, scratch: bytearray, *, source: RingArray | None = None) -> None:
+        """Write `source` (by default the chunk itself) plus the next piece of the mask into the chunk.
+
+        Args:
+            chunk: ring[at most CHUNK_BYTES], contiguous.
+            scratch: From `mask_scratch`; overwritten.
+            source: ring of the same length.
+        """
+        self._stream.update_into(memoryview(_ZEROS)[: chunk.nbytes], scratch)
+        mask = np.frombuffer(scratch, dtype=chunk.dtype, count=chunk.size)
+        self._apply(chunk if source is None else source, mask, out=chunk)
+
+
+def mask_scratch() -> bytearray:
+    """Memory for one chunk of a mask; the cipher asks for one block more."""
+    return bytearray(CHUNK_BYTES + 16)
+
+
+def add_mask(vector: RingArray, seed: bytes, *, subtract: bool = False) -> None:
+    """Add the whole mask of a seed to a ring vector, in place, modulo the ring: one pass.
 
     Args:
         vector: uint32[length] or uint64[length], little-endian, contiguous.
         seed: 32 bytes, used for this one stream only.
         subtract: Take it away instead.
     """
-    stream = Cipher(algorithms.AES256(seed), modes.CTR(bytes(16))).encryptor()
-    apply = np.subtract if subtract else np.add
-    step = len(_ZERO_BLOCK) // vector.itemsize
+    stream, scratch = MaskStream(seed, subtract=subtract), mask_scratch()
+    step = CHUNK_BYTES // vector.itemsize
     for start in range(0, len(vector), step):
-        block = vector[start : start + step]
-        mask = np.frombuffer(stream.update(memoryview(_ZERO_BLOCK)[: block.nbytes]), dtype=vector.dtype)
-        apply(block, mask, out=block)
+        stream.apply(vector[start : start + step], scratch)
+
+
+def tag_key(context: GroupContext, own: X25519PrivateKey, peer: bytes | memoryview, client: str) -> bytes:
+    """The key of the one Poly1305 tag over a client's masked vector, agreed between that client and the server.
+
+    Raises:
+        ProtocolError: If the public key is not usable.
+    """
+    return _derive(_agree(own, peer), context.info("masked-tag", client))
 
 
 def encrypt_share(

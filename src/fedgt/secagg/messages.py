@@ -1,68 +1,27 @@
-"""Bytes on the wire: a bounded JSON header, then raw binary; no pickle.
-
-frame = magic (4 bytes) | header length (4 bytes, big-endian) | header (a JSON object) | body
+"""The messages of the protocol: the plan, and one message per client and stage for all its groups together.
 
 Whatever arrives may be hostile: every parser here either returns a checked value or raises `ProtocolError`.
 """
 
 import itertools
-import json
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+import numpy as np
 
 from fedgt.errors import ProtocolError
+from fedgt.secagg.fixed_point import RingArray
+from fedgt.secagg.frames import Sender, pack, pack_in_place, unpack
+from fedgt.secagg.identity import Identity
+from fedgt.secagg.masks import TAG_BYTES
 from fedgt.secagg.plan import RoundPlan
 
 STAGES = ("keys", "shares", "masked", "unmask")
+"""The stages of anonymous mode."""
+SIGNED_STAGES = ("keys", "shares", "masked", "agree", "unmask")
+"""The stages with identities: before they open anything the clients agree, by signature, on who is alive."""
 
-_MAGIC = b"FGT1"
-_PREFIX = struct.Struct(">4sI")
-_LARGEST_HEADER = 2**24
-_LARGEST_FRAME = 2**33
 _LONGEST_REASON = 300
-
-
-def pack(header: Mapping[str, object], *bodies: bytes | memoryview) -> bytes:
-    """One frame: the header and the bodies one after the other."""
-    text = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-    return b"".join((_PREFIX.pack(_MAGIC, len(text)), text, *bodies))
-
-
-def unpack(payload: bytes, *, kind: str) -> tuple[dict[str, Any], memoryview]:
-    """Header and body of a frame whose header says `kind`.
-
-    Raises:
-        ProtocolError: If the bytes are not such a frame.
-    """
-    if not isinstance(payload, bytes | bytearray | memoryview) or not _PREFIX.size <= len(payload) <= _LARGEST_FRAME:
-        raise ProtocolError("malformed message: too short, too long or not bytes")
-    view = memoryview(payload)
-    magic, length = _PREFIX.unpack_from(view)
-    if magic != _MAGIC or length > min(_LARGEST_HEADER, len(view) - _PREFIX.size):
-        raise ProtocolError("malformed message: the frame does not begin as this protocol's do, or is cut off")
-    body = _PREFIX.size + length
-    try:
-        header = json.loads(
-            bytes(view[_PREFIX.size : body]), object_pairs_hook=_unique_keys, parse_constant=_refuse_constant
-        )
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"malformed message: the header is not JSON ({error})") from error
-    if not isinstance(header, dict) or header.get("kind") != kind:
-        raise ProtocolError(f"malformed message: a {kind!r} message was expected")
-    return header, view[body:]
-
-
-def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    content = dict(pairs)
-    if len(content) != len(pairs):
-        raise ValueError("a key occurs twice")
-    return content
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is not a JSON number")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +31,7 @@ class GroupPart:
     Attributes:
         group: The number of the group in the plan.
         members: Positions in the plan's group, ascending: whom the server counts as present (empty in replies).
-        dropped: Positions, ascending: who has shared but sent no input (only in unmask requests).
+        dropped: Positions, ascending: who has shared but sent no input (only in agree and unmask requests).
         body: Raw bytes, whose layout the stage defines.
     """
 
@@ -87,7 +46,7 @@ class StageMessage:
     """The one message that a client gets or sends in a stage, for all its groups together.
 
     Attributes:
-        stage: "keys", "shares", "masked" or "unmask".
+        stage: One of `SIGNED_STAGES`.
         client: The client that the message is for, or comes from.
         plan: The digest of the plan, 64 hexadecimal digits.
         run: As in the plan.
@@ -106,9 +65,10 @@ class StageMessage:
     parts: tuple[GroupPart, ...]
     refused: Mapping[int, str] = field(default_factory=dict)
 
-    def to_bytes(self) -> bytes:
-        """The frame."""
-        header = {
+    @property
+    def header(self) -> dict[str, object]:
+        """What stands before the bodies."""
+        return {
             "kind": "stage",
             "stage": self.stage,
             "client": self.client,
@@ -119,13 +79,60 @@ class StageMessage:
             "parts": [[part.group, part.members, part.dropped, len(part.body)] for part in self.parts],
             "refused": [[group, reason[:_LONGEST_REASON]] for group, reason in sorted(self.refused.items())],
         }
-        return pack(header, *(part.body for part in self.parts))
 
 
 def stage_message(
-    plan: RoundPlan, stage: str, client: str, parts: Sequence[GroupPart], refused: Mapping[int, str] | None = None
+    plan: RoundPlan,
+    stage: str,
+    client: str,
+    parts: Sequence[GroupPart],
+    refused: Mapping[int, str] | None = None,
+    *,
+    identity: Identity | None = None,
 ) -> bytes:
-    """The bytes of a stage message under a plan."""
+    """The bytes of a stage message under a plan, signed if there is an identity."""
+    message = _stage_message(plan, stage, client, parts, refused or {})
+    return pack(message.header, *(part.body for part in parts), identity=identity)
+
+
+def masked_message(
+    plan: RoundPlan,
+    client: str,
+    groups: Sequence[int],
+    refused: Mapping[int, str],
+    fill: Callable[[Mapping[int, RingArray]], Mapping[int, bytes]],
+    *,
+    identity: Identity | None = None,
+) -> bytes:
+    """A client's reply of the masked stage, whose vectors are computed inside the message itself.
+
+    Args:
+        plan: The plan.
+        client: Who replies.
+        groups: Which groups get a vector.
+        refused: As in `StageMessage`.
+        fill: Gets group number -> zeroed ring[plan.length], a view of the message, writes the masked vectors and returns
+            group number -> the 16-byte tag of its vector (with an identity; else nothing).
+        identity: Signs the header.
+    """
+    dtype = plan.encoding.dtype
+    vector = plan.length * dtype.itemsize
+    width = vector + (0 if identity is None else TAG_BYTES)
+    header = _stage_message(plan, "masked", client, [], refused).header
+    header["parts"] = [[group, (), (), width] for group in groups]
+
+    def write(body: memoryview) -> None:
+        parts = {group: body[order * width : (order + 1) * width] for order, group in enumerate(groups)}
+        tags = fill({group: np.frombuffer(part[:vector], dtype=dtype) for group, part in parts.items()})
+        for group, tag in tags.items():
+            parts[group][vector:] = tag
+
+    return pack_in_place(header, width * len(groups), write, identity=identity)
+
+
+def _stage_message(
+    plan: RoundPlan, stage: str, client: str, parts: Sequence[GroupPart], refused: Mapping[int, str]
+) -> StageMessage:
     return StageMessage(
         stage=stage,
         client=client,
@@ -134,18 +141,29 @@ def stage_message(
         round=plan.round,
         purpose=plan.purpose,
         parts=tuple(parts),
-        refused=dict(refused or {}),
-    ).to_bytes()
+        refused=dict(refused),
+    )
 
 
-def read_stage_message(payload: bytes, *, plan: RoundPlan, stage: str, client: str) -> StageMessage:
+def read_stage_message(
+    payload: bytes, *, plan: RoundPlan, stage: str, client: str, sender: Sender | None = None, in_place: bool = False
+) -> StageMessage:
     """Parse a stage message and check that it belongs to this plan, stage and client.
 
+    Args:
+        payload: The message.
+        plan: The plan.
+        stage: Which stage it must be of.
+        client: Which client it must be for, or from.
+        sender: Whose signature it must carry; None in anonymous mode.
+        in_place: It comes from `masked_message`.
+
     Raises:
+        SignatureError: If the signature is not the sender's.
         ProtocolError: If it is malformed, of another run, round, purpose, plan or stage, for or from another client,
             or names groups or positions that the plan does not have.
     """
-    header, body = unpack(payload, kind="stage")
+    header, body = unpack(payload, kind="stage", sender=sender, in_place=in_place)
     expected = {
         "kind": "stage",
         "stage": stage,
@@ -160,16 +178,8 @@ def read_stage_message(payload: bytes, *, plan: RoundPlan, stage: str, client: s
     for name, value in expected.items():
         if type(header[name]) is not type(value) or header[name] != value:
             raise ProtocolError(f"wrong message: {name} is {header[name]!r:.120}, expected {value!r}")
-    return StageMessage(
-        stage=stage,
-        client=client,
-        plan=plan.digest,
-        run=plan.run,
-        round=plan.round,
-        purpose=plan.purpose,
-        parts=_read_parts(header["parts"], body, plan),
-        refused=_read_refused(header["refused"], plan),
-    )
+    parts, refused = _read_parts(header["parts"], body, plan), _read_refused(header["refused"], plan)
+    return _stage_message(plan, stage, client, parts, refused)
 
 
 def _read_parts(entries: object, body: memoryview, plan: RoundPlan) -> tuple[GroupPart, ...]:
@@ -229,18 +239,19 @@ def _require_index(value: object, stop: int) -> None:
         raise ProtocolError(f"malformed message: {value!r:.40} is not an integer from 0 to {stop - 1}")
 
 
-def plan_message(plan: RoundPlan) -> bytes:
-    """The keys request: the plan itself."""
-    return pack({"kind": "plan"}, plan.to_json())
+def plan_message(plan: RoundPlan, *, identity: Identity | None = None) -> bytes:
+    """The keys request: the plan itself, signed by the server if it has an identity."""
+    return pack({"kind": "plan"}, plan.to_json(), identity=identity)
 
 
-def read_plan_message(payload: bytes) -> RoundPlan:
+def read_plan_message(payload: bytes, *, sender: Sender | None = None) -> RoundPlan:
     """Parse a keys request.
 
     Raises:
+        SignatureError: If the signature is not the sender's.
         ProtocolError: If it is malformed or its plan is not valid.
     """
-    header, body = unpack(payload, kind="plan")
+    header, body = unpack(payload, kind="plan", sender=sender)
     if set(header) != {"kind"}:
         raise ProtocolError("malformed message: the header has other fields than a plan message has")
-    return RoundPlan.from_json(bytes(body))
+    return RoundPlan.from_json(body)

@@ -13,35 +13,58 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from fedgt.errors import ModulusOverflowError, ProtocolError, SpecError
 from fedgt.secagg.fixed_point import FixedPoint
+from fedgt.secagg.identity import require_id
 
 Task: TypeAlias = Literal["mean", "weiszfeld"]
+Kind: TypeAlias = Literal["mean", "keep"]
 
-_LONGEST_NAME = 200
 _MOST_ENTRIES = 2**31 - 1
+_LONGEST_JSON = 2**24
 
 
-def default_threshold(size: int) -> int:
-    """floor(size / 2) + 1: the smallest number of shares above half of a group of this size."""
-    return size // 2 + 1
+def default_threshold(size: int, *, colluders: int = 0) -> int:
+    """floor((size + colluders) / 2) + 1: the smallest number of shares above half of a group of this size.
+
+    Args:
+        size: The number of clients of the group.
+        colluders: How many of them may work together with a server that lies: with 2 t > size + colluders no two lists
+            of survivors can both find t clients (Bonawitz et al. 2017, section 6).
+
+    Raises:
+        SpecError: If there are as many colluders as clients, or fewer than none.
+    """
+    if colluders and not 0 <= colluders < size:
+        raise SpecError(f"{colluders} colluders in a group of {size}: 0 to {size - 1} are needed")
+    return (size + colluders) // 2 + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
-    """Name and shape of one tensor of the update.
+    """Name, shape and treatment of one tensor of the model.
+
+    Attributes:
+        name: As in the model.
+        shape: As in the model.
+        kind: "mean": the update is summed. "keep": the global model's value stays, nothing of it is sent; for integers
+            such as the batch counter of a BatchNorm layer, of which a mean makes no sense.
 
     Raises:
-        SpecError: If the name is empty or too long, or a dimension is negative.
+        SpecError: If the name is empty or too long, a dimension is negative, or the kind is unknown.
     """
 
     name: str
     shape: tuple[int, ...]
+    kind: Kind = "mean"
 
     def __post_init__(self) -> None:
-        """Check both."""
-        _require_name("tensor name", self.name)
+        """Check all three."""
+        require_id(self.name, "tensor name")
+        if self.kind not in ("mean", "keep"):
+            raise SpecError(f'tensor {self.name!r}: kind is {self.kind!r}; "mean" or "keep" is needed')
         object.__setattr__(self, "shape", tuple(self.shape))
         if len(self.shape) > 16 or not all(type(length) is int and length >= 0 for length in self.shape):
             raise SpecError(f"tensor {self.name!r}: shape {self.shape} needs at most 16 dimensions, none below 0")
@@ -50,6 +73,28 @@ class TensorSpec:
     def size(self) -> int:
         """The number of entries."""
         return math.prod(self.shape)
+
+    @property
+    def sent(self) -> int:
+        """The number of entries that travel in the masked vector: none if the tensor is kept."""
+        return self.size if self.kind == "mean" else 0
+
+
+def tensor_specs(parameters: Mapping[str, npt.NDArray[np.generic]]) -> tuple[TensorSpec, ...]:
+    """The specs of a model: floating-point tensors are averaged, integer and boolean ones kept.
+
+    Args:
+        parameters: Tensor name -> array, in the order of the model.
+
+    Raises:
+        SpecError: As `TensorSpec`, or if a tensor is neither floating-point nor integer nor boolean.
+    """
+    specs = []
+    for name, array in parameters.items():
+        if array.dtype.kind not in "fiub":
+            raise SpecError(f"tensor {name!r} has dtype {array.dtype}; floats, integers or booleans are needed")
+        specs.append(TensorSpec(name=name, shape=array.shape, kind="mean" if array.dtype.kind == "f" else "keep"))
+    return tuple(specs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +141,8 @@ class RoundPlan:
         object.__setattr__(self, "groups", tuple(tuple(group) for group in self.groups))
         object.__setattr__(self, "thresholds", tuple(self.thresholds))
         object.__setattr__(self, "tensors", tuple(self.tensors))
-        _require_name("run", self.run)
-        _require_name("purpose", self.purpose)
+        require_id(self.run, "run")
+        require_id(self.purpose, "purpose")
         if type(self.round) is not int or self.round < 0:
             raise SpecError(f"round is {self.round!r}; an integer from 0 is needed")
         self._check_groups()
@@ -112,7 +157,7 @@ class RoundPlan:
             raise SpecError(f"{len(self.groups)} groups need as many thresholds, got {len(self.thresholds)}")
         for index, (group, threshold) in enumerate(zip(self.groups, self.thresholds, strict=True)):
             for client in group:
-                _require_name(f"client id of group {index}", client)
+                require_id(client, f"client id of group {index}")
             if len(set(group)) != len(group):
                 twice = sorted({client for client in group if group.count(client) > 1})
                 raise SpecError(f"group {index} names {', '.join(twice)} more than once; ids must be unique")
@@ -172,8 +217,8 @@ class RoundPlan:
 
     @property
     def entries(self) -> int:
-        """The number of entries of the update."""
-        return sum(tensor.size for tensor in self.tensors)
+        """The number of entries that are summed; kept tensors have none."""
+        return sum(tensor.sent for tensor in self.tensors)
 
     @property
     def length(self) -> int:
@@ -190,14 +235,16 @@ class RoundPlan:
         return self._canonical
 
     @classmethod
-    def from_json(cls, payload: bytes) -> "RoundPlan":
+    def from_json(cls, payload: bytes | memoryview) -> "RoundPlan":
         """Read what `to_json` wrote, and nothing else.
 
         Raises:
             ProtocolError: If the bytes are not the canonical form of a valid plan.
         """
+        if len(payload) > _LONGEST_JSON:
+            raise ProtocolError(f"not a valid plan: {len(payload)} bytes, at most {_LONGEST_JSON} are read")
         try:
-            raw: dict[str, Any] = json.loads(payload)
+            raw: dict[str, Any] = json.loads(bytes(payload))
             plan = cls(
                 run=raw["run"],
                 round=raw["round"],
@@ -206,7 +253,9 @@ class RoundPlan:
                 thresholds=tuple(raw["thresholds"]),
                 weights=dict(raw["weights"]),
                 encoding=FixedPoint(**raw["encoding"]),
-                tensors=tuple(TensorSpec(name=name, shape=tuple(shape)) for name, shape in raw["tensors"]),
+                tensors=tuple(
+                    TensorSpec(name=name, shape=tuple(shape), kind=kind) for name, shape, kind in raw["tensors"]
+                ),
                 task=cast(Task, raw["task"]),
                 smoothing=raw["smoothing"],
                 update_clip=raw["update_clip"],
@@ -217,12 +266,6 @@ class RoundPlan:
         if not same:
             raise ProtocolError("not a valid plan: the bytes are not in canonical form")
         return plan
-
-
-def _require_name(what: str, value: object) -> None:
-    """Refuse what cannot be an identifier on the wire and in a report."""
-    if not isinstance(value, str) or not value.isprintable() or not 1 <= len(value) <= _LONGEST_NAME:
-        raise SpecError(f"{what} {value!r}: 1 to {_LONGEST_NAME} printable characters are needed")
 
 
 def _canonical_json(plan: RoundPlan) -> bytes:
@@ -239,7 +282,7 @@ def _canonical_json(plan: RoundPlan) -> bytes:
             "fraction_bits": encoding.fraction_bits,
             "ring_bits": encoding.ring_bits,
         },
-        "tensors": [(tensor.name, tensor.shape) for tensor in plan.tensors],
+        "tensors": [(tensor.name, tensor.shape, tensor.kind) for tensor in plan.tensors],
         "task": plan.task,
         "smoothing": float(plan.smoothing),
         "update_clip": float(plan.update_clip),

@@ -1,96 +1,71 @@
-"""The server's side of one batch of secure sums: five calls, bytes in and bytes out, no I/O.
+"""The server's side of one batch of secure sums: one call per stage, bytes in and bytes out, no I/O.
 
-`keys()`, `shares(...)`, `masked(...)`, `unmask(...)` each return one message per client for the next stage; `results`
-returns one `GroupSum` per group. What a client does wrong costs that client, at worst its groups, never an exception.
+`keys()`, `shares(...)`, `masked(...)`, with identities `agree(...)`, and `unmask(...)` each return one message per client
+for that stage; `results` returns one `GroupSum` per group.
+
+What a client does wrong costs that client, at worst its groups, never an exception.
 """
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal, TypeAlias
 
 import numpy as np
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.poly1305 import Poly1305
 
-from fedgt.errors import ProtocolError
-from fedgt.secagg.client import PARCEL_BYTES, PUBLIC_BYTES
-from fedgt.secagg.fixed_point import RingArray
-from fedgt.secagg.masks import KEY_BYTES, GroupContext, add_mask, pair_seed, seed_commitment, self_seed
-from fedgt.secagg.messages import STAGES, GroupPart, plan_message, read_stage_message, stage_message
+from fedgt.errors import ProtocolError, SignatureError, SpecError
+from fedgt.secagg.frames import Sender
+from fedgt.secagg.group_sum import Authorise, GroupSum
+from fedgt.secagg.identity import SIGNATURE_BYTES, Credentials, verify
+from fedgt.secagg.masks import KEY_BYTES, TAG_BYTES, GroupContext, tag_key
+from fedgt.secagg.membership import PARCEL_BYTES, public_bytes, verify_keys
+from fedgt.secagg.messages import (
+    SIGNED_STAGES,
+    STAGES,
+    GroupPart,
+    StageMessage,
+    plan_message,
+    read_stage_message,
+    stage_message,
+)
+from fedgt.secagg.opening import ServerGroup, open_group, parcel_for
 from fedgt.secagg.plan import RoundPlan
-from fedgt.secagg.shares import SECRET_BYTES, combine_shares
+from fedgt.secagg.shares import SECRET_BYTES
 from fedgt.secagg.vector import read_sum
-from fedgt.types import FloatArray
 
 logger = logging.getLogger(__name__)
 
-Authorise: TypeAlias = Callable[[tuple[tuple[str, ...], ...]], tuple[str | None, ...]]
-"""Real members per group, in the order of the plan (empty: already lost) -> None to open, or why it is withheld."""
-
 _NO_FAILURES: Mapping[str, str] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class GroupSum:
-    """What the server learns about one group.
-
-    Attributes:
-        group: The number of the group in the plan.
-        members: The clients whose input arrived: exactly those that an open sum is over, in the order of the group.
-        dropped: Client -> "stage: reason". One that left at the unmask is in `members` as well: its input was in.
-        status: "open", or "erased": there is no sum.
-        reason: Why the group is erased; empty if it is open.
-        total: Tensor name -> float64 array, the sum of weight * update over the members (task "weiszfeld": of
-            beta * update); None if erased.
-        weight: The sum of the members' weights.
-        clipped: How many entries the members clipped, together; 0 if erased.
-        beta_total: The sum of the Weiszfeld weights beta; None for task "mean" or if erased.
-    """
-
-    group: int
-    members: tuple[str, ...]
-    dropped: Mapping[str, str]
-    status: Literal["open", "erased"]
-    reason: str
-    total: Mapping[str, FloatArray] | None
-    weight: int
-    clipped: int
-    beta_total: float | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class _Group:
-    """What the server holds of one group while it runs; clients by their position."""
-
-    index: int
-    clients: tuple[str, ...]
-    threshold: int
-    present: set[int]
-    reason: str = ""
-    dropped: dict[str, str] = field(default_factory=dict)
-    public: dict[int, memoryview] = field(default_factory=dict)
-    sharers: tuple[int, ...] = ()
-    parcels: dict[int, memoryview] = field(default_factory=dict)
-    alive: tuple[int, ...] = ()
-    total: RingArray | None = None
 
 
 class ServerSession:
     """All groups of one plan, from the keys to the sums.
 
     The methods must be called in order. Each takes the replies to the messages that the one before returned (client ->
-    bytes) and the failures (client -> reason); a client in neither has not replied.
+    bytes) and the failures (client -> reason); a client in neither has not replied. A server that restarts has lost the
+    round: no client answers the same (run, round, purpose) again, and nothing of it can be opened.
 
     Args:
         plan: What is to be summed.
+        credentials: The server's identity and the clients' keys. None is ANONYMOUS MODE, for simulations.
+
+    Raises:
+        SpecError: If the credentials are a client's.
     """
 
-    def __init__(self, plan: RoundPlan) -> None:
+    def __init__(self, plan: RoundPlan, *, credentials: Credentials | None = None) -> None:
         """Everybody is expected."""
+        if credentials is not None and not credentials.serves:
+            raise SpecError(f"the server has the credentials of client {credentials.identity.name}: take its own")
         self._plan = plan
+        self._credentials = credentials
+        self._identity = None if credentials is None else credentials.identity
+        self._tag_key = X25519PrivateKey.generate()
+        self._order = (*(STAGES if credentials is None else SIGNED_STAGES), "results")
         self._groups = [
-            _Group(index=index, clients=clients, threshold=threshold, present=set(range(len(clients))))
+            ServerGroup(index=index, clients=clients, threshold=threshold, present=set(range(len(clients))))
             for index, (clients, threshold) in enumerate(zip(plan.groups, plan.thresholds, strict=True))
         ]
         self._asked: dict[str, dict[int, int]] = {}
@@ -105,16 +80,16 @@ class ServerSession:
             if not group.clients:
                 group.reason = "the group has no clients"
         self._asked = {
-            client: {group.index: PUBLIC_BYTES for group in self._groups if client in group.clients}
+            client: {group.index: public_bytes(self._credentials) for group in self._groups if client in group.clients}
             for client in self._plan.clients
         }
-        message = plan_message(self._plan)
+        message = plan_message(self._plan, identity=self._identity)
         return dict.fromkeys(self._plan.clients, message)
 
     def shares(self, replies: Mapping[str, bytes], failures: Mapping[str, str] = _NO_FAILURES) -> dict[str, bytes]:
         """Stage 2, requests: everybody's public keys."""
         self._advance("shares")
-        collected = self._collect("keys", replies, failures)
+        collected = self._collect("keys", replies, failures, self._check_keys)
         requests: dict[str, list[GroupPart]] = {}
         for group in self._running():
             group.public = collected[group.index]
@@ -130,56 +105,78 @@ class ServerSession:
         self._advance("masked")
         published = {group.index: tuple(sorted(group.present)) for group in self._groups}
         collected = self._collect("shares", replies, failures)
-        length = self._plan.length * self._plan.encoding.dtype.itemsize
+        signed = self._credentials is not None
+        length = self._plan.length * self._plan.encoding.dtype.itemsize + (TAG_BYTES if signed else 0)
+        server = [self._tag_key.public_key().public_bytes_raw()] if signed else []
         requests: dict[str, list[GroupPart]] = {}
         for group in self._running():
             group.sharers = tuple(sorted(group.present))
             for receiver in group.sharers:
                 parcels = [
-                    _parcel(collected[group.index][sender], published[group.index], sender, receiver)
+                    parcel_for(collected[group.index][sender], published[group.index], sender, receiver)
                     for sender in group.sharers
                     if sender != receiver
                 ]
-                part = GroupPart(group=group.index, members=group.sharers, body=b"".join(parcels))
+                part = GroupPart(group=group.index, members=group.sharers, body=b"".join([*server, *parcels]))
                 self._ask(requests, group, receiver, part, length)
         return self._messages("masked", requests)
 
-    def unmask(
-        self, replies: Mapping[str, bytes], failures: Mapping[str, str] = _NO_FAILURES, *, authorise: Authorise
-    ) -> dict[str, bytes]:
-        """Stage 4, requests: of each group that may be opened, who is alive and who dropped.
-
-        `authorise` is asked once, before any request exists, unless every group is lost already. Every client whose
-        input is in gets a message, even if it names no group: it ends that client's session, so that a withheld sum can
-        never be opened later.
+    def receive(self, client: str, payload: bytes) -> None:
+        """Take one reply of the masked stage as it arrives; it need not be kept then, nor given again.
 
         Raises:
-            ProtocolError: If `authorise` does not answer for each group. What it raises itself is passed on; nothing
-                has been opened then.
+            ProtocolError: If no reply of this client is due.
+        """
+        if self._next != self._order.index("masked") + 1 or client not in self._asked:
+            raise ProtocolError(f"no masked input of client {client} is due")
+        self._add_input(client, {client: payload}, _NO_FAILURES)
+
+    def agree(
+        self, replies: Mapping[str, bytes], failures: Mapping[str, str] = _NO_FAILURES, *, authorise: Authorise
+    ) -> dict[str, bytes]:
+        """Stage "agree", requests, with identities only: of each group that may be opened, who is alive and who dropped.
+
+        Takes the replies of the masked stage, less those that `receive` has taken, and asks `authorise` as `unmask` does
+        in anonymous mode.
+
+        Raises:
+            ProtocolError: As `unmask`.
+        """
+        self._advance("agree")
+        return self._ask_to_open("agree", replies, failures, authorise, SIGNATURE_BYTES)
+
+    def unmask(
+        self,
+        replies: Mapping[str, bytes],
+        failures: Mapping[str, str] = _NO_FAILURES,
+        *,
+        authorise: Authorise | None = None,
+    ) -> dict[str, bytes]:
+        """Stage "unmask", requests: of each group that may be opened, who is alive and who dropped.
+
+        In anonymous mode this takes the replies of the masked stage, less those that `receive` has taken. `authorise` is
+        asked once, before any request exists, unless every group is lost already. With identities it takes the replies of
+        the agree stage, at which `authorise` was asked. Every client whose input is in gets a message, even if it names
+        no group: it ends that client's session, so that a withheld sum can never be opened later.
+
+        Raises:
+            ProtocolError: If `authorise` does not answer for each group, is missing, or is given where it was asked
+                before. What it raises itself is passed on; nothing has been opened then.
         """
         self._advance("unmask")
-        collected = self._collect("masked", replies, failures)
-        finished: dict[str, list[GroupPart]] = {}
-        for group in self._groups:
-            if group.sharers:
-                group.alive = tuple(sorted(group.present & set(collected[group.index])))
-            for position in group.alive:
-                finished.setdefault(group.clients[position], [])
-        running = self._running()
-        if running:
-            self._authorise(authorise)
+        if (authorise is None) != (self._credentials is not None):
+            raise ProtocolError("authorise belongs to the stage after masked: agree with identities, else unmask")
+        if authorise is not None:
+            return self._ask_to_open("unmask", replies, failures, authorise, SECRET_BYTES)
+        collected = self._collect("agree", replies, failures, self._check_agreement)
+        requests: dict[str, list[GroupPart]] = {client: [] for client in self._finished()}
         for group in self._running():
-            total = np.zeros(self._plan.length, dtype=self._plan.encoding.dtype)
-            for position in group.alive:
-                total += np.frombuffer(collected[group.index][position], dtype=total.dtype)
-            group.total = total
-            gone = tuple(sorted(set(group.sharers) - set(group.alive)))
-            part = GroupPart(group=group.index, members=group.alive, dropped=gone)
-            for position in group.alive:
-                self._ask(finished, group, position, part, SECRET_BYTES * len(group.sharers))
-        for client in finished:
-            self._asked.setdefault(client, {})
-        return self._messages("unmask", finished)
+            signatures = collected[group.index]
+            body = b"".join(bytes(signatures.get(position, bytes(SIGNATURE_BYTES))) for position in group.alive)
+            part = GroupPart(group=group.index, members=group.alive, dropped=group.gone, body=body)
+            for position in sorted(signatures):
+                self._ask(requests, group, position, part, SECRET_BYTES * len(group.sharers))
+        return self._messages("unmask", requests)
 
     def results(self, replies: Mapping[str, bytes], failures: Mapping[str, str] = _NO_FAILURES) -> tuple[GroupSum, ...]:
         """The sums, one per group of the plan; lost and withheld groups are erasures that say why."""
@@ -189,22 +186,64 @@ class ServerSession:
         for group in running:
             if not group.reason:
                 try:
-                    self._open(group, collected[group.index])
+                    open_group(self._plan, group, collected[group.index])
                 except ProtocolError as error:
                     group.reason = f"unmask: {error}"
         return tuple(self._result(group) for group in self._groups)
 
     def _advance(self, stage: str) -> None:
-        order = (*STAGES, "results")
-        if self._next >= len(order) or order[self._next] != stage:
-            raise ProtocolError(f"{stage!r} was called out of order: the order is {', '.join(order)}, once each")
+        if self._next >= len(self._order) or self._order[self._next] != stage:
+            raise ProtocolError(f"{stage!r} was called out of order: the order is {', '.join(self._order)}, once each")
         self._next += 1
 
-    def _running(self) -> list[_Group]:
+    def _ask_to_open(
+        self,
+        stage: str,
+        replies: Mapping[str, bytes],
+        failures: Mapping[str, str],
+        authorise: Authorise,
+        per_sharer: int,
+    ) -> dict[str, bytes]:
+        """The inputs are complete: who is alive is decided here, and what may be opened."""
+        for client in list(self._asked):
+            self._add_input(client, replies, failures)
+        self._erase_below_threshold("masked")
+        for group in self._groups:
+            group.alive = tuple(sorted(group.alive))
+        if self._running():
+            self._authorise(authorise)
+        requests: dict[str, list[GroupPart]] = {client: [] for client in self._finished()}
+        for group in self._groups:
+            if group.reason:
+                group.total = None
+                continue
+            part = GroupPart(group=group.index, members=group.alive, dropped=group.gone)
+            reply = per_sharer if stage == "agree" else per_sharer * len(group.sharers)
+            for position in group.alive:
+                self._ask(requests, group, position, part, reply)
+        return self._messages(stage, requests)
+
+    def _finished(self) -> set[str]:
+        """Every client whose input is in some group."""
+        return {group.clients[position] for group in self._groups for position in group.alive}
+
+    def _add_input(self, client: str, replies: Mapping[str, bytes], failures: Mapping[str, str]) -> None:
+        """Add one client's masked vectors to the totals of its groups."""
+        lengths = self._asked.pop(client)
+        for index, body in self._take("masked", client, lengths, replies, failures, self._check_input).items():
+            group = self._groups[index]
+            vector = np.frombuffer(body, dtype=self._plan.encoding.dtype, count=self._plan.length)
+            if group.total is None:
+                group.total = vector.copy()
+            else:
+                np.add(group.total, vector, out=group.total)
+            group.alive = (*group.alive, group.clients.index(client))
+
+    def _running(self) -> list[ServerGroup]:
         return [group for group in self._groups if not group.reason]
 
     def _ask(
-        self, requests: dict[str, list[GroupPart]], group: _Group, position: int, part: GroupPart, reply: int
+        self, requests: dict[str, list[GroupPart]], group: ServerGroup, position: int, part: GroupPart, reply: int
     ) -> None:
         """Queue a part for a client and note how many bytes must come back."""
         client = group.clients[position]
@@ -212,31 +251,77 @@ class ServerSession:
         self._asked.setdefault(client, {})[group.index] = reply
 
     def _messages(self, stage: str, requests: Mapping[str, list[GroupPart]]) -> dict[str, bytes]:
-        return {client: stage_message(self._plan, stage, client, requests[client]) for client in sorted(requests)}
+        return {
+            client: stage_message(self._plan, stage, client, requests[client], identity=self._identity)
+            for client in sorted(requests)
+        }
 
     def _collect(
-        self, stage: str, replies: Mapping[str, bytes], failures: Mapping[str, str]
+        self,
+        stage: str,
+        replies: Mapping[str, bytes],
+        failures: Mapping[str, str],
+        check: Callable[[ServerGroup, str, memoryview], None] | None = None,
     ) -> dict[int, dict[int, memoryview]]:
         """Read all replies: group -> position -> body. Who gave none leaves its groups, and some groups are lost."""
         asked, self._asked = self._asked, {}
         collected: dict[int, dict[int, memoryview]] = {group.index: {} for group in self._groups}
         for client, lengths in asked.items():
-            bodies, problems = self._read_reply(stage, client, lengths, replies, failures)
-            for index in lengths:
-                group = self._groups[index]
-                position = group.clients.index(client)
-                if index in bodies:
-                    collected[index][position] = bodies[index]
-                else:
-                    group.dropped[client] = f"{stage}: {problems[index]}"
-                    group.present.discard(position)
+            for index, body in self._take(stage, client, lengths, replies, failures, check).items():
+                collected[index][self._groups[index].clients.index(client)] = body
+        self._erase_below_threshold(stage)
+        return collected
+
+    def _take(
+        self,
+        stage: str,
+        client: str,
+        lengths: Mapping[int, int],
+        replies: Mapping[str, bytes],
+        failures: Mapping[str, str],
+        check: Callable[[ServerGroup, str, memoryview], None] | None = None,
+    ) -> dict[int, memoryview]:
+        """The good bodies of one client by group; from the other groups that were asked for it is dropped."""
+        bodies, problems = self._read_reply(stage, client, lengths, replies, failures)
+        for index in lengths:
+            group = self._groups[index]
+            if index in bodies and check is not None:
+                try:
+                    check(group, client, bodies[index])
+                except SignatureError as error:
+                    problems[index] = str(error)
+                    del bodies[index]
+            if index not in bodies:
+                group.dropped[client] = f"{stage}: {problems[index]}"
+                group.present.discard(group.clients.index(client))
+        return bodies
+
+    def _check_keys(self, group: ServerGroup, client: str, body: memoryview) -> None:
+        if self._credentials is not None:
+            verify_keys(self._credentials, GroupContext.of(self._plan, group.index), client, body)
+
+    def _check_input(self, group: ServerGroup, client: str, body: memoryview) -> None:
+        if self._credentials is None:
+            return
+        public = group.public[group.clients.index(client)]
+        key = tag_key(GroupContext.of(self._plan, group.index), self._tag_key, public[:KEY_BYTES], client)
+        try:
+            Poly1305.verify_tag(key, body[:-TAG_BYTES], bytes(body[-TAG_BYTES:]))
+        except InvalidSignature as error:
+            raise SignatureError("the masked vector was changed on its way") from error
+
+    def _check_agreement(self, group: ServerGroup, client: str, body: memoryview) -> None:
+        if self._credentials is not None:
+            key = self._credentials.registry.client_key(client)
+            verify(key, "survivors", group.statement(self._plan), body, signer=client)
+
+    def _erase_below_threshold(self, stage: str) -> None:
         for group in self._running():
             if len(group.present) < group.threshold:
                 group.reason = (
                     f"{stage}: {len(group.present)} of {len(group.clients)} clients are left, the threshold is "
                     f"{group.threshold} ({'; '.join(f'{client}: {why}' for client, why in group.dropped.items())})"
                 )
-        return collected
 
     def _read_reply(
         self,
@@ -250,7 +335,7 @@ class ServerSession:
         if client in failures or client not in replies:
             return {}, dict.fromkeys(lengths, failures.get(client, "no reply"))
         try:
-            message = read_stage_message(replies[client], plan=self._plan, stage=stage, client=client)
+            message = self._parse(stage, client, replies[client])
         except ProtocolError as error:
             return {}, dict.fromkeys(lengths, str(error))
         bodies: dict[int, memoryview] = {}
@@ -265,6 +350,14 @@ class ServerSession:
                 problems[part.group] = f"{len(part.body)} bytes where {lengths[part.group]} are due"
         return bodies, problems
 
+    def _parse(self, stage: str, client: str, payload: bytes) -> StageMessage:
+        sender = None
+        if self._credentials is not None:
+            sender = Sender(name=client, public=self._credentials.registry.client_key(client))
+        return read_stage_message(
+            payload, plan=self._plan, stage=stage, client=client, sender=sender, in_place=stage == "masked"
+        )
+
     def _authorise(self, authorise: Authorise) -> None:
         """Ask for every group that could be opened; mark the withheld ones."""
         members = tuple(
@@ -277,41 +370,10 @@ class ServerSession:
             if answer is not None and not group.reason:
                 group.reason = f"withheld: {answer}"
 
-    def _open(self, group: _Group, replies: Mapping[int, memoryview]) -> None:
-        """Take the masks off the total of a group, in place.
-
-        Raises:
-            ProtocolError: If too few shares came, or they do not give the secret that the client committed to.
-        """
-        total = group.total
-        if total is None:
-            raise ProtocolError("there is no masked total")
-        context = GroupContext.of(self._plan, group.index)
-        gone = tuple(position for position in group.sharers if position not in group.alive)
-        for order, owner in enumerate((*group.alive, *gone)):
-            client = group.clients[owner]
-            shares = {
-                holder: body[order * SECRET_BYTES : (order + 1) * SECRET_BYTES] for holder, body in replies.items()
-            }
-            secret = combine_shares(shares, threshold=group.threshold)
-            if owner in group.alive:
-                if seed_commitment(context, secret, client) != group.public[owner][2 * KEY_BYTES :]:
-                    raise ProtocolError(f"the shares of {client} do not give the secret that it committed to")
-                add_mask(total, self_seed(context, secret, client), subtract=True)
-                continue
-            key = X25519PrivateKey.from_private_bytes(secret)
-            if key.public_key().public_bytes_raw() != group.public[owner][KEY_BYTES : 2 * KEY_BYTES]:
-                raise ProtocolError(f"the shares of {client} do not give the key that it published")
-            for peer in group.alive:
-                # The peer's input still holds the mask of the pair: added if the peer comes first, else subtracted.
-                low, high = sorted((peer, owner))
-                pair = (group.clients[low], group.clients[high])
-                seed = pair_seed(context, key, group.public[peer][KEY_BYTES : 2 * KEY_BYTES], pair)
-                add_mask(total, seed, subtract=peer == low)
-
-    def _result(self, group: _Group) -> GroupSum:
+    def _result(self, group: ServerGroup) -> GroupSum:
         members = tuple(group.clients[position] for position in group.alive)
         opened = None if group.reason or group.total is None else read_sum(self._plan, group.total)
+        group.total = None
         return GroupSum(
             group=group.index,
             members=members,
@@ -323,9 +385,3 @@ class ServerSession:
             clipped=0 if opened is None else opened.clipped,
             beta_total=None if opened is None else opened.beta_total,
         )
-
-
-def _parcel(parcels: memoryview, published: tuple[int, ...], sender: int, receiver: int) -> memoryview:
-    """The parcel for one receiver, out of a sender's parcels for all that published keys except itself."""
-    order = published.index(receiver) - (published.index(sender) < published.index(receiver))
-    return parcels[order * PARCEL_BYTES : (order + 1) * PARCEL_BYTES]

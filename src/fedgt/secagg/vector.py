@@ -4,16 +4,21 @@
 "weiszfeld": beta * u (entries)  | beta               | clipped count
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fedgt.errors import ProtocolError, ShapeError
 from fedgt.secagg.fixed_point import RingArray
+from fedgt.secagg.masks import CHUNK_BYTES
 from fedgt.secagg.plan import RoundPlan
-from fedgt.types import FloatArray, frozen
+from fedgt.types import FloatArray
+
+Tensors: TypeAlias = Mapping[str, npt.NDArray[Any]]
+"""Tensor name -> array of any real dtype."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -21,7 +26,8 @@ class DecodedSum:
     """An opened sum, read back.
 
     Attributes:
-        total: Tensor name -> float64 array, the sum of weight * update (task "weiszfeld": of beta * update).
+        total: Tensor name -> float64 array, the sum of weight * update (task "weiszfeld": of beta * update); zeros for a
+            kept tensor, of which nothing was sent.
         clipped: How many entries were clipped, over all members.
         beta_total: The sum of the Weiszfeld weights beta; None for task "mean".
     """
@@ -31,46 +37,65 @@ class DecodedSum:
     beta_total: float | None
 
 
+def require_tensors(tensors: Tensors, plan: RoundPlan, *, owner: str, what: str = "update") -> None:
+    """Check names and shapes, and that what is averaged is floating-point.
+
+    Raises:
+        ShapeError: If a tensor is missing, extra, of another shape, or of a dtype that cannot be averaged; the message
+            names it and its owner.
+    """
+    agreed = {tensor.name: tensor for tensor in plan.tensors}
+    if set(tensors) != set(agreed):
+        raise ShapeError(f"client {owner}: the {what} has tensors {sorted(tensors)}, agreed are {sorted(agreed)}")
+    for name, spec in agreed.items():
+        array = np.asarray(tensors[name])
+        if array.shape != spec.shape:
+            raise ShapeError(
+                f"client {owner}: tensor {name!r} of the {what} has shape {array.shape}, agreed {spec.shape}"
+            )
+        if array.dtype.kind != "f" and (spec.kind == "mean" or array.dtype.kind not in "iub"):
+            raise ShapeError(
+                f"client {owner}: tensor {name!r} of the {what} has dtype {array.dtype}: only floating-point tensors are "
+                'averaged, integer ones have kind "keep" in the plan'
+            )
+
+
 def flatten(
-    update: Mapping[str, npt.NDArray[np.floating]], plan: RoundPlan, *, owner: str, what: str = "update"
+    update: Tensors, plan: RoundPlan, *, owner: str, what: str = "update", base: Tensors | None = None
 ) -> FloatArray:
     """The tensors of the plan one after the other, checked by name.
 
     Args:
         update: Tensor name -> array.
-        plan: Says which names and shapes are agreed.
+        plan: Says which names and shapes are agreed; kept tensors are left out.
         owner: The client, for the message.
         what: What is being flattened, for the message.
+        base: Is taken away from the update, in float64, if given.
 
     Returns:
         float64[entries].
 
     Raises:
-        ShapeError: If a tensor is missing, extra, of another shape or not finite.
+        ShapeError: As `require_tensors`, or if a value is not finite.
     """
-    agreed = {tensor.name: tensor.shape for tensor in plan.tensors}
-    if set(update) != set(agreed):
-        raise ShapeError(f"client {owner}: the {what} has tensors {sorted(update)}, agreed are {sorted(agreed)}")
-    pieces = []
-    for name, shape in agreed.items():
-        array = np.asarray(update[name], dtype=np.float64)
-        if array.shape != shape:
-            raise ShapeError(f"client {owner}: tensor {name!r} of the {what} has shape {array.shape}, agreed {shape}")
-        if not np.isfinite(array).all():
-            wrong = int(np.count_nonzero(~np.isfinite(array)))
-            raise ShapeError(f"client {owner}: tensor {name!r} of the {what} has {wrong} entries that are not finite")
-        pieces.append(array.ravel())
-    return np.concatenate(pieces)
+    require_tensors(update, plan, owner=owner, what=what)
+    flat = np.empty(plan.entries, dtype=np.float64)
+    for start, stop, piece, name in _pieces(plan, update, base, max(plan.entries, 1)):
+        _require_finite(piece, name, owner=owner, what=what, whole=(update, base))
+        flat[start:stop] = piece
+    return flat
 
 
-def client_vectors(
+def client_chunks(
     plan: RoundPlan,
     client: str,
     groups: Iterable[int],
-    update: Mapping[str, npt.NDArray[np.floating]],
-    center: Mapping[str, npt.NDArray[np.floating]] | None = None,
-) -> dict[int, RingArray]:
-    """The plain vectors of one client, before any mask.
+    update: Tensors,
+    center: Tensors | None = None,
+    *,
+    base: Tensors | None = None,
+) -> Iterator[tuple[int, Mapping[int, RingArray]]]:
+    """The plain vectors of one client, before any mask, a piece at a time and in order.
 
     Args:
         plan: The plan.
@@ -78,9 +103,11 @@ def client_vectors(
         groups: For which groups.
         update: Tensor name -> array.
         center: The current Weiszfeld estimate in the space of updates; for that task only.
+        base: Is taken away from the update, in float64, if given: trained and received model need no third array.
 
-    Returns:
-        Group number -> a new ring vector of length `plan.length`.
+    Yields:
+        Where the piece starts, and group number -> ring[piece], valid until the next piece (memory is used again).
+        Task "mean" needs memory for one piece only, task "weiszfeld" for the whole update in float64.
 
     Raises:
         ShapeError: As `flatten`.
@@ -90,25 +117,47 @@ def client_vectors(
         raise ProtocolError(
             f'client {client}: task "{plan.task}" {"needs a center" if center is None else "takes no center"}'
         )
-    flat = flatten(update, plan, owner=client)
+    chosen = tuple(groups)
+    dtype = plan.encoding.dtype
     if center is None:
-        levels, clipped = plan.encoding.encode(flat, plan.weights[client])
-        vector = _with_count(levels, clipped)
-        return {group: vector.copy() for group in groups}
+        require_tensors(update, plan, owner=client)
+        clipped = 0
+        step = CHUNK_BYTES // dtype.itemsize
+        levels = np.empty(step, dtype=dtype)
+        for start, stop, piece, name in _pieces(plan, update, base, step):
+            _require_finite(piece, name, owner=client, what="update", whole=(update, base))
+            clipped += plan.encoding.encode_in_place(piece, levels[: stop - start], plan.weights[client])
+            yield start, dict.fromkeys(chosen, levels[: stop - start])
+        yield plan.entries, dict.fromkeys(chosen, np.array([clipped], dtype=dtype))
+        return
+    flat = flatten(update, plan, owner=client, base=base)
     clipped = int(np.count_nonzero(np.abs(flat) > plan.update_clip))
     point = np.clip(flat, -plan.update_clip, plan.update_clip)
     distance = float(np.linalg.norm(flatten(center, plan, owner=client, what="center") - point))
-    vectors = {}
-    for group in groups:
-        alpha = plan.weights[client] / sum(plan.weights[member] for member in plan.groups[group])
-        beta = alpha / max(plan.smoothing, distance)
-        levels, _ = plan.encoding.encode(beta * np.append(point, 1.0))
-        vectors[group] = _with_count(levels, clipped)
+    extended = np.append(point, 1.0)
+    step = CHUNK_BYTES // dtype.itemsize
+    betas = {
+        group: plan.weights[client]
+        / sum(plan.weights[member] for member in plan.groups[group])
+        / max(plan.smoothing, distance)
+        for group in chosen
+    }
+    for start in range(0, extended.size, step):
+        piece = extended[start : start + step]
+        yield start, {group: plan.encoding.encode(beta * piece)[0] for group, beta in betas.items()}
+    yield plan.entries + 1, dict.fromkeys(chosen, np.array([clipped], dtype=dtype))
+
+
+def client_vectors(
+    plan: RoundPlan, client: str, groups: Iterable[int], update: Tensors, center: Tensors | None = None
+) -> dict[int, RingArray]:
+    """The pieces of `client_chunks` put together: group number -> a new ring vector of length `plan.length`."""
+    chosen = tuple(groups)
+    vectors: dict[int, RingArray] = {group: np.empty(plan.length, dtype=plan.encoding.dtype) for group in chosen}
+    for start, piece in client_chunks(plan, client, chosen, update, center):
+        for group, levels in piece.items():
+            vectors[group][start : start + levels.size] = levels
     return vectors
-
-
-def _with_count(levels: RingArray, clipped: int) -> RingArray:
-    return np.concatenate((levels, np.array([clipped], dtype=levels.dtype)))
 
 
 def read_sum(plan: RoundPlan, total: RingArray) -> DecodedSum:
@@ -119,14 +168,55 @@ def read_sum(plan: RoundPlan, total: RingArray) -> DecodedSum:
         total: ring[plan.length].
     """
     values = plan.encoding.decode(total[:-1])
+    values.setflags(write=False)
     tensors: dict[str, FloatArray] = {}
     start = 0
     for tensor in plan.tensors:
-        piece = values[start : start + tensor.size].reshape(tensor.shape)
-        tensors[tensor.name] = np.asarray(frozen(piece, np.float64), dtype=np.float64)
+        if tensor.kind == "keep":
+            kept = np.zeros(tensor.shape)
+            kept.setflags(write=False)
+            tensors[tensor.name] = kept
+            continue
+        tensors[tensor.name] = values[start : start + tensor.size].reshape(tensor.shape)
         start += tensor.size
     return DecodedSum(
         total=tensors,
         clipped=int(total[-1]),
         beta_total=float(values[-1]) if plan.task == "weiszfeld" else None,
     )
+
+
+def _pieces(
+    plan: RoundPlan, update: Tensors, base: Tensors | None, step: int
+) -> Iterator[tuple[int, int, FloatArray, str]]:
+    """(start, stop, float64 piece, tensor name); a piece never crosses tensors and its memory is used again."""
+    buffer = np.empty(min(step, max(plan.entries, 1)), dtype=np.float64)
+    offset = 0
+    for tensor in plan.tensors:
+        if tensor.kind == "keep":
+            continue
+        flat = np.asarray(update[tensor.name]).reshape(-1)
+        ground = None if base is None else np.asarray(base[tensor.name]).reshape(-1)
+        for start in range(0, tensor.size, step):
+            stop = min(start + step, tensor.size)
+            piece = buffer[: stop - start]
+            piece[:] = flat[start:stop]
+            if ground is not None:
+                with np.errstate(invalid="ignore"):  # infinity minus infinity: refused by name a moment later
+                    piece -= ground[start:stop]
+            yield offset + start, offset + stop, piece, tensor.name
+        offset += tensor.size
+
+
+def _require_finite(
+    piece: FloatArray, name: str, *, owner: str, what: str, whole: tuple[Tensors, Tensors | None]
+) -> None:
+    # The sum of a piece is finite exactly if all its entries are, short of an overflow, which the slow path sorts out.
+    with np.errstate(all="ignore"):
+        if np.isfinite(piece.sum()):
+            return
+        update, base = whole
+        array = np.asarray(update[name], dtype=np.float64)
+        array = array if base is None else array - np.asarray(base[name], dtype=np.float64)
+    if wrong := int(np.count_nonzero(~np.isfinite(array))):
+        raise ShapeError(f"client {owner}: tensor {name!r} of the {what} has {wrong} entries that are not finite")

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedgt.engine import secure_sums
 from fedgt.round import AggregateRecord, Federation, RoundResult
-from fedgt.secagg import RoundPlan, TensorSpec, default_threshold, weiszfeld_encoding
+from fedgt.secagg import RoundPlan, default_threshold, tensor_specs, weiszfeld_encoding
 from fedgt.types import FloatArray, Parameters
 
 GENERAL_POSITION = (
@@ -65,7 +65,7 @@ def rfa_round(
             thresholds=(default_threshold(len(group)),),
             weights={client: federation.weight(client) for client in group},
             encoding=encoding,
-            tensors=tuple(TensorSpec(name=name, shape=array.shape) for name, array in parameters.items()),
+            tensors=tensor_specs(parameters),
             task="weiszfeld",
             smoothing=smoothing,
             update_clip=federation.clip,
@@ -83,7 +83,13 @@ def rfa_round(
             return verdicts
 
         sums = secure_sums(
-            federation.transport, plan, parameters, authorise=authorise, timeout=federation.timeout, center=center
+            federation.transport,
+            plan,
+            parameters,
+            authorise=authorise,
+            timeout=federation.timeout,
+            center=center,
+            credentials=federation.credentials,
         )
         (total,) = sums.sums
         up, down, clipped = up + sums.bytes_up, down + sums.bytes_down, clipped + total.clipped

@@ -82,7 +82,7 @@ def test_the_prevalence_is_the_estimate_over_n_unless_given() -> None:
     outcomes = outcomes_of([2, 9])
     estimate = estimate_malicious(DESIGN, outcomes).malicious
     implied = decode(DESIGN, outcomes, rates=RATES, strategy="count")
-    stated = decode(DESIGN, outcomes, rates=RATES, strategy="count", prior=IndependentPrior.uniform(15, estimate / 15))
+    stated = decode(DESIGN, outcomes, rates=RATES, strategy="count", prior=IndependentPrior.uniform(15, (estimate or 0) / 15))
     other = decode(DESIGN, outcomes, rates=RATES, strategy="count", prior=IndependentPrior.uniform(15, 0.4))
     np.testing.assert_array_equal(implied.log_odds, stated.log_odds)
     assert (implied.log_odds != other.log_odds).all()

@@ -189,3 +189,21 @@ def test_a_new_plan_ends_the_session_before() -> None:
     assert isinstance(before, ClientSession)
     endpoint.handle("keys", opening(plan(purpose="training")))
     assert before.closed
+
+
+def test_a_client_that_goes_on_training_in_the_same_memory_changes_no_later_sum_of_the_round() -> None:
+    memory = {name: np.array(array) for name, array in MODEL.items()}
+
+    class InPlace(Shift):
+        def train(self, parameters: Parameters, *, round: int) -> TrainedModel:
+            for name, array in parameters.items():
+                memory[name][...] = array + 1
+            return TrainedModel(parameters=memory, samples=1)
+
+    transport = endpoints({"a": InPlace(0.0), "b": Shift(2.0), "c": Shift(3.0)})
+    (first,) = take(transport, plan()).sums
+    memory["w"][...] = 99.0
+    (second,) = take(transport, plan(purpose="training")).sums
+    assert first.total is not None
+    assert second.total is not None
+    assert first.total["w"].tolist() == second.total["w"].tolist() == [[6.0, 6.0], [6.0, 6.0]]

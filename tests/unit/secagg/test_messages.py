@@ -7,15 +7,8 @@ import pytest
 
 from fedgt.errors import ProtocolError
 from fedgt.secagg import FixedPoint, RoundPlan, TensorSpec
-from fedgt.secagg.messages import (
-    GroupPart,
-    pack,
-    plan_message,
-    read_plan_message,
-    read_stage_message,
-    stage_message,
-    unpack,
-)
+from fedgt.secagg.frames import pack, unpack
+from fedgt.secagg.messages import GroupPart, plan_message, read_plan_message, read_stage_message, stage_message
 
 PLAN = RoundPlan(
     run="run",

@@ -1,0 +1,97 @@
+"""`fedgt privacy`: what would the server know, and about whom?"""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from fedgt.types import FloatArray
+
+
+def privacy(
+    matrix: Annotated[
+        Path, typer.Option(help="CSV or JSON file with the assignment matrix: one row of 0,1 per group.")
+    ],
+    row: Annotated[
+        list[str] | None,
+        typer.Option(help="One more aggregate of the same models, as weights: 1,1,0.5,... (repeatable)."),
+    ] = None,
+    flagged: Annotated[
+        str | None, typer.Option(help="Clients left out of one more sum over all others, such as 2,12.")
+    ] = None,
+    colluding: Annotated[int, typer.Option(help="How many clients help the server.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """The real minimum support r of everything revealed about one set of local models, with its certificate."""
+    import numpy as np
+
+    from fedgt.design import read_design
+    from fedgt.errors import DesignError
+    from fedgt.privacy import exposure
+
+    design = read_design(matrix)
+    rows = [design.matrix.astype(float)]
+    names = [f"u{group}" for group in range(design.groups)]
+    for number, text in enumerate(row or []):
+        rows.append(_weights(text, design.clients)[None])
+        names.append(f"row{number}")
+    if flagged is not None:
+        final = np.ones((1, design.clients))
+        final[0, _clients(flagged, design.clients)] = 0.0
+        rows.append(final)
+        names.append("u_final")
+    found = exposure(np.vstack(rows), colluding=colluding)
+    if found is None:  # a design has no empty group
+        raise DesignError(f"design {design.name!r} reveals nothing")
+    terms = {name: str(b) for name, b in zip(names, found.support.combination, strict=True) if b}
+    if as_json:
+        typer.echo(
+            json.dumps(
+                {
+                    "r": found.r,
+                    "exact": found.support.exact,
+                    "combination": terms,
+                    "exposed_clients": list(found.clients),
+                    "combination_clients": list(found.support.clients),
+                    "upper": max(1, found.support.upper - colluding),
+                    "exposed_clients_complete": found.complete,
+                    "colluding": colluding,
+                }
+            )
+        )
+        return
+    bound = "" if found.support.exact else f" at least (a combination of {found.support.upper} exists)"
+    helped = f" with {colluding} colluding" if colluding else ""
+    typer.echo(f"r = {found.r}{bound}{helped}: no combination of {len(names)} aggregates mixes fewer clients")
+    typer.echo(f"attained by {' + '.join(f'{b} {name}' for name, b in terms.items())}")
+    typer.echo(f"which mixes the clients {' '.join(map(str, found.support.clients))}")
+    more = "" if found.complete else " (and perhaps others)"
+    typer.echo(f"clients in some least combination: {' '.join(map(str, found.clients))}{more}")
+
+
+def _weights(text: str, clients: int) -> "FloatArray":
+    import numpy as np
+
+    from fedgt.errors import SpecError
+
+    try:
+        values = np.array([float(part) for part in text.split(",")])
+    except ValueError as error:
+        raise SpecError(f"--row {text!r}: weights separated by commas are needed ({error})") from error
+    if len(values) != clients or not np.isfinite(values).all():
+        raise SpecError(f"--row {text!r}: {clients} finite weights are needed, one per client; got {len(values)}")
+    return values
+
+
+def _clients(text: str, clients: int) -> list[int]:
+    from fedgt.errors import SpecError
+
+    try:
+        chosen = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError as error:
+        raise SpecError(f"--flagged {text!r}: client numbers separated by commas are needed ({error})") from error
+    if any(not 0 <= client < clients for client in chosen) or len(set(chosen)) == clients:
+        raise SpecError(f"--flagged {text!r}: clients are numbered 0 to {clients - 1}, and somebody must be left")
+    return chosen

@@ -1,0 +1,132 @@
+"""Bytes on the wire: a bounded JSON header, then raw binary, then a signature; no pickle.
+
+frame = magic (4 bytes) | header length (4 bytes, big-endian) | header (a JSON object, padded with spaces so that the
+body begins at a multiple of 8) | body | Ed25519 signature over the SHA-256 of all before it (64 bytes)
+
+The one large message, masked vectors, is signed without its body, whose parts carry Poly1305 tags of their own (SHA-256
+over them would cost as much as all the masks).
+
+Without identities (anonymous mode, for simulations) there is no signature. Which of the two is expected follows from the
+reader's own credentials, never from the message.
+"""
+
+import hashlib
+import io
+import json
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedgt.errors import ProtocolError
+from fedgt.secagg.identity import SIGNATURE_BYTES, Identity, verify
+
+_MAGIC = b"FGT1"
+_PREFIX = struct.Struct(">4sI")
+_ALIGNMENT = 8
+_LARGEST_HEADER = 2**22
+_LARGEST_FRAME = 2**33
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sender:
+    """Whose signature a frame must carry.
+
+    Attributes:
+        name: For messages.
+        public: Its pinned Ed25519 key.
+    """
+
+    name: str
+    public: bytes
+
+
+def pack(header: Mapping[str, object], *bodies: bytes | memoryview, identity: Identity | None = None) -> bytes:
+    """One frame: the header and the bodies one after the other, signed if there is an identity."""
+    start = _start(header)
+    if identity is None:
+        return b"".join((start, *bodies))
+    digest = hashlib.sha256(start)
+    for body in bodies:
+        digest.update(body)
+    return b"".join((start, *bodies, identity.sign("frame", digest.digest())))
+
+
+def pack_in_place(
+    header: Mapping[str, object], length: int, fill: Callable[[memoryview], None], *, identity: Identity | None = None
+) -> bytes:
+    """As `pack`, for a large body that is written where it is sent from: no second copy exists at any time.
+
+    Args:
+        header: The header.
+        length: The number of bytes of the body.
+        fill: Writes the body into the zeroed memory that it is given, and keeps no reference to it.
+        identity: Signs the header, not the body: its parts must carry tags of their own.
+    """
+    start = _start(header)
+    signature = 0 if identity is None else SIGNATURE_BYTES
+    stream = io.BytesIO(bytes(len(start) + length + signature))
+    view = stream.getbuffer()
+    view[: len(start)] = start
+    fill(view[len(start) : len(start) + length])
+    if identity is not None:
+        view[-signature:] = identity.sign("header", hashlib.sha256(start).digest())
+    del view
+    return stream.getvalue()
+
+
+def _start(header: Mapping[str, object]) -> bytes:
+    text = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    text += b" " * (-(_PREFIX.size + len(text)) % _ALIGNMENT)
+    return _PREFIX.pack(_MAGIC, len(text)) + text
+
+
+def unpack(
+    payload: bytes, *, kind: str, sender: Sender | None = None, in_place: bool = False
+) -> tuple[dict[str, Any], memoryview]:
+    """Header and body of a frame whose header says `kind`.
+
+    Args:
+        payload: The frame.
+        kind: What it must be.
+        sender: Whose signature it must carry; None for a frame without signature. Checked before the header is parsed.
+        in_place: It comes from `pack_in_place`: the signature is over the header only.
+
+    Raises:
+        SignatureError: If the signature is not the sender's.
+        ProtocolError: If the bytes are not such a frame.
+    """
+    least = _PREFIX.size + (0 if sender is None else SIGNATURE_BYTES)
+    if not isinstance(payload, bytes | bytearray | memoryview) or not least <= len(payload) <= _LARGEST_FRAME:
+        raise ProtocolError("malformed message: too short, too long or not bytes")
+    view = memoryview(payload)
+    signature = view[:0]
+    if sender is not None:
+        signature, view = view[-SIGNATURE_BYTES:], view[:-SIGNATURE_BYTES]
+    magic, length = _PREFIX.unpack_from(view)
+    if magic != _MAGIC or length > min(_LARGEST_HEADER, len(view) - _PREFIX.size):
+        raise ProtocolError("malformed message: the frame does not begin as this protocol's do, or is cut off")
+    body = _PREFIX.size + length
+    if sender is not None:
+        use, signed = ("header", view[:body]) if in_place else ("frame", view)
+        verify(sender.public, use, hashlib.sha256(signed).digest(), signature, signer=sender.name)
+    try:
+        header = json.loads(
+            bytes(view[_PREFIX.size : body]), object_pairs_hook=_unique_keys, parse_constant=_refuse_constant
+        )
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"malformed message: the header is not JSON ({error})") from error
+    if not isinstance(header, dict) or header.get("kind") != kind:
+        raise ProtocolError(f"malformed message: a {kind!r} message was expected")
+    return header, view[body:]
+
+
+def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    content = dict(pairs)
+    if len(content) != len(pairs):
+        raise ValueError("a key occurs twice")
+    return content
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not a JSON number")

@@ -1,0 +1,253 @@
+"""One client in one group: its secrets, and what it does with them at each stage."""
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from fedgt.errors import ProtocolError, SignatureError
+from fedgt.secagg.identity import SIGNATURE_BYTES, Credentials, verify
+from fedgt.secagg.masks import (
+    KEY_BYTES,
+    TAG_BYTES,
+    GroupContext,
+    MaskStream,
+    decrypt_share,
+    encrypt_share,
+    pair_seed,
+    seed_commitment,
+    self_seed,
+    tag_key,
+)
+from fedgt.secagg.messages import GroupPart
+from fedgt.secagg.plan import RoundPlan
+from fedgt.secagg.shares import SECRET_BYTES, split_secret
+
+PUBLIC_BYTES = 3 * KEY_BYTES
+"""Public key for shares | public key for masks | commitment to the self-mask secret."""
+PARCEL_BYTES = 2 * SECRET_BYTES + TAG_BYTES
+"""Encrypted: share of the mask key | share of the self-mask secret."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Membership:
+    """The secrets of one client in one group; peers by their position in the group."""
+
+    context: GroupContext
+    clients: tuple[str, ...]
+    position: int
+    threshold: int
+    share_key: X25519PrivateKey = field(repr=False)
+    mask_key: X25519PrivateKey = field(repr=False)
+    secret: bytearray = field(repr=False)
+    public: bytes
+    peers: dict[int, memoryview] = field(default_factory=dict)
+    held: dict[int, bytearray] = field(default_factory=dict, repr=False)
+    tag_key: bytes = field(default=b"", repr=False)
+    survivors: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+
+    @classmethod
+    def draw(cls, plan: RoundPlan, index: int, client: str) -> "Membership":
+        """Fresh keys and a fresh self-mask secret, from the operating system."""
+        context = GroupContext.of(plan, index)
+        share_key, mask_key = X25519PrivateKey.generate(), X25519PrivateKey.generate()
+        secret = bytearray(os.urandom(SECRET_BYTES))
+        clients = plan.groups[index]
+        return cls(
+            context=context,
+            clients=clients,
+            position=clients.index(client),
+            threshold=plan.thresholds[index],
+            share_key=share_key,
+            mask_key=mask_key,
+            secret=secret,
+            public=share_key.public_key().public_bytes_raw()
+            + mask_key.public_key().public_bytes_raw()
+            + seed_commitment(context, secret, client),
+        )
+
+    def forget(self) -> None:
+        """Overwrite what Python lets us overwrite."""
+        for buffer in (self.secret, *self.held.values()):
+            buffer[:] = bytes(len(buffer))
+        self.held.clear()
+        self.peers.clear()
+
+    def published(self, credentials: Credentials | None) -> bytes:
+        """The public bytes, signed if there is an identity: peers need not believe the server."""
+        if credentials is None:
+            return self.public
+        client = self.clients[self.position]
+        return self.public + credentials.identity.sign("keys", keys_statement(self.context, client, self.public))
+
+    def read_public_keys(self, part: GroupPart, credentials: Credentials | None) -> None:
+        """Take the peers' public keys: own ones unchanged, no key twice, each signed by its pinned owner.
+
+        Raises:
+            ProtocolError: If one of these does not hold.
+        """
+        size = public_bytes(credentials)
+        body = memoryview(part.body)
+        if len(body) != size * len(part.members):
+            raise ProtocolError(
+                f"group {part.group}: {len(body)} bytes for the public keys of {len(part.members)} clients"
+            )
+        for order, position in enumerate(part.members):
+            signed = body[order * size : (order + 1) * size]
+            if credentials is not None and position != self.position:
+                verify_keys(credentials, self.context, self.clients[position], signed)
+            self.peers[position] = signed[:PUBLIC_BYTES]
+        if self.peers[self.position] != self.public:
+            raise ProtocolError(f"group {part.group}: the server shows other keys for this client than it published")
+        keys = [bytes(public[start : start + KEY_BYTES]) for public in self.peers.values() for start in (0, KEY_BYTES)]
+        if len(set(keys)) != len(keys):
+            raise ProtocolError(f"group {part.group}: two clients have the same public key")
+
+    def share_out(self) -> bytes:
+        """One encrypted parcel per peer, in the order of positions; the client's own shares stay here."""
+        count = len(self.clients)
+        key_shares = split_secret(self.mask_key.private_bytes_raw(), threshold=self.threshold, count=count)
+        secret_shares = split_secret(self.secret, threshold=self.threshold, count=count)
+        self.held[self.position] = bytearray(key_shares[self.position] + secret_shares[self.position])
+        return b"".join(
+            encrypt_share(
+                self.context,
+                self.share_key,
+                public[:KEY_BYTES],
+                sender=self.clients[self.position],
+                receiver=self.clients[peer],
+                share=key_shares[peer] + secret_shares[peer],
+            )
+            for peer, public in self.peers.items()
+            if peer != self.position
+        )
+
+    def open_parcels(self, part: GroupPart, *, tagged: bool) -> None:
+        """Decrypt what the peers have shared; nobody's input is masked before all shares are readable.
+
+        Args:
+            part: The server's key for the tag (32 bytes, if `tagged`), then a parcel from every peer.
+            tagged: Whether the masked vector will carry a tag.
+
+        Raises:
+            ProtocolError: If a share cannot be read.
+        """
+        senders = [position for position in part.members if position != self.position]
+        start = KEY_BYTES if tagged else 0
+        server, body = memoryview(part.body)[:start], memoryview(part.body)[start:]
+        if len(part.body) != start + PARCEL_BYTES * len(senders):
+            raise ProtocolError(f"group {part.group}: {len(part.body)} bytes for the shares of {len(senders)} clients")
+        if tagged:
+            self.tag_key = tag_key(self.context, self.share_key, server, self.clients[self.position])
+        for order, position in enumerate(senders):
+            self.held[position] = decrypt_share(
+                self.context,
+                self.share_key,
+                self.peers[position][:KEY_BYTES],
+                sender=self.clients[position],
+                receiver=self.clients[self.position],
+                ciphertext=body[order * PARCEL_BYTES : (order + 1) * PARCEL_BYTES],
+            )
+
+    def mask_streams(self) -> list[MaskStream]:
+        """The own mask, and one with each peer that shared: added if this client comes first, else subtracted."""
+        streams = [MaskStream(self_seed(self.context, self.secret, self.clients[self.position]))]
+        for peer in self.held:
+            if peer != self.position:
+                low, high = sorted((peer, self.position))
+                public = self.peers[peer][KEY_BYTES : 2 * KEY_BYTES]
+                seed = pair_seed(self.context, self.mask_key, public, (self.clients[low], self.clients[high]))
+                streams.append(MaskStream(seed, subtract=self.position == high))
+        return streams
+
+    def require_survivors(self, part: GroupPart) -> None:
+        """Everybody who shared is either alive or dropped.
+
+        Raises:
+            ProtocolError: If somebody is both or neither.
+        """
+        alive, dropped = set(part.members), set(part.dropped)
+        if alive & dropped:
+            both = self.clients[min(alive & dropped)]
+            raise ProtocolError(f"group {part.group}: client {both} is said to be both alive and dropped")
+        if alive | dropped != set(self.held):
+            raise ProtocolError(f"group {part.group}: alive and dropped are not the clients that shared")
+
+    def agree(self, part: GroupPart, credentials: Credentials) -> bytes:
+        """Sign who is alive and who dropped, for good: no other list of this group will be answered."""
+        self.survivors = (part.members, part.dropped)
+        return credentials.identity.sign("survivors", self._statement(part))
+
+    def require_agreement(self, part: GroupPart, credentials: Credentials) -> None:
+        """At least `threshold` members have signed the very list that this client signed.
+
+        Raises:
+            ProtocolError: If the list is another one.
+            SignatureError: If there are too few signatures.
+        """
+        if (part.members, part.dropped) != self.survivors:
+            raise ProtocolError(f"group {part.group}: the server names other survivors than it did before")
+        body = memoryview(part.body)
+        if len(body) != SIGNATURE_BYTES * len(part.members):
+            raise ProtocolError(f"group {part.group}: {len(body)} bytes for {len(part.members)} signatures")
+        statement = self._statement(part)
+        signed = 1  # this client itself, for this very list: checked above
+        for order, position in enumerate(part.members):
+            if position == self.position:
+                continue
+            client = self.clients[position]
+            signature = body[order * SIGNATURE_BYTES : (order + 1) * SIGNATURE_BYTES]
+            try:
+                verify(credentials.registry.client_key(client), "survivors", statement, signature, signer=client)
+            except SignatureError:
+                continue
+            signed += 1
+        if signed < self.threshold:
+            raise SignatureError(
+                f"group {part.group}: {signed} clients agree on who is alive, the threshold is {self.threshold}"
+            )
+
+    def shares_for(self, part: GroupPart) -> bytes:
+        """Of each member that is alive the share of its own secret, of each that dropped that of its mask key."""
+        pieces = [self.held[position][SECRET_BYTES:] for position in part.members]
+        pieces += [self.held[position][:SECRET_BYTES] for position in part.dropped]
+        return b"".join(pieces)
+
+    def _statement(self, part: GroupPart) -> bytes:
+        keys = {position: self.peers[position] for position in self.held}
+        return survivors_statement(self.context, part.members, part.dropped, keys)
+
+
+def public_bytes(credentials: Credentials | None) -> int:
+    """The number of bytes that each member publishes per group."""
+    return PUBLIC_BYTES + (0 if credentials is None else SIGNATURE_BYTES)
+
+
+def keys_statement(context: GroupContext, client: str, public: bytes | memoryview) -> bytes:
+    """What a client signs when it publishes keys: for this plan, run, round, purpose and group only."""
+    return context.info("keys", client) + bytes(public)
+
+
+def verify_keys(credentials: Credentials, context: GroupContext, client: str, signed: bytes | memoryview) -> None:
+    """Check the signature on a client's public bytes.
+
+    Raises:
+        SignatureError: If they are not the pinned client's, or were made for something else.
+    """
+    public, signature = signed[:PUBLIC_BYTES], signed[PUBLIC_BYTES:]
+    statement = keys_statement(context, client, public)
+    verify(credentials.registry.client_key(client), "keys", statement, signature, signer=client)
+
+
+def survivors_statement(
+    context: GroupContext, alive: Iterable[int], dropped: Iterable[int], keys: Mapping[int, bytes | memoryview]
+) -> bytes:
+    """What alive clients sign before anything is opened: who is alive, who dropped, and the keys of all that shared."""
+    transcript = hashlib.sha256()
+    for position in sorted(keys):
+        transcript.update(position.to_bytes(4, "big"))
+        transcript.update(keys[position])
+    lists = (",".join(map(str, positions)) for positions in (alive, dropped))
+    return context.info("survivors", transcript.hexdigest(), *lists)

@@ -1,0 +1,138 @@
+"""What a client decides for itself: limits that no server can override.
+
+They are checked against every plan before a key is made, and the sizes again whenever clients have dropped. A TOML policy:
+
+    minimum_group_size = 4
+    minimum_threshold = 3
+    largest_clip = 8.0
+"""
+
+import math
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from fedgt.errors import PolicyError, SpecError
+from fedgt.secagg.plan import RoundPlan
+from fedgt.secagg.terms import clip_of
+
+_LARGEST_FILE = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientPolicy:
+    """The limits of one client.
+
+    Attributes:
+        minimum_group_size: No sum over fewer clients, counted by those whose input is really in it.
+        minimum_threshold: No group that fewer clients could open.
+        minimum_threshold_fraction: No group whose threshold is not above this fraction of its members; a half at least.
+            With two thirds, a server that lies needs a third of a group to help it (docs/threat-model.md).
+        last_round: No round with a higher number.
+        sums_per_round: No more batches of sums than this about one local model.
+        privacy: No combination of the sums planned about one local model may mix fewer clients; 0 leaves this to the
+            server's ledger. (Computed from the plans: dropouts in groups without this client are not seen.)
+        largest_clip: No larger clip of the update, in its unit.
+        largest_weight_ratio: No sum in which this client weighs more than this times the mean of its peers.
+        largest_model: No model with more entries.
+
+    Raises:
+        SpecError: If a limit makes no sense.
+    """
+
+    minimum_group_size: int = 2
+    minimum_threshold: int = 1
+    minimum_threshold_fraction: float = 0.5
+    last_round: int = 2**31 - 1
+    sums_per_round: int = 2**31 - 1
+    privacy: int = 0
+    largest_clip: float = math.inf
+    largest_weight_ratio: float = math.inf
+    largest_model: int = 2**31 - 1
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        for name, least in (
+            ("minimum_group_size", 1),
+            ("minimum_threshold", 1),
+            ("last_round", 0),
+            ("sums_per_round", 1),
+            ("privacy", 0),
+            ("largest_model", 1),
+        ):
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise SpecError(f"{name} is {value!r}; an integer of at least {least} is needed")
+        if not 0.5 <= self.minimum_threshold_fraction < 1:
+            raise SpecError(
+                f"minimum_threshold_fraction is {self.minimum_threshold_fraction}; from 0.5 to below 1 is needed"
+            )
+        for name in ("largest_clip", "largest_weight_ratio"):
+            if not getattr(self, name) > 0:
+                raise SpecError(f"{name} is {getattr(self, name)}; a number above 0 is needed")
+
+    def require(self, plan: RoundPlan) -> None:
+        """Refuse a plan as a whole.
+
+        Raises:
+            PolicyError: With the limit and what the plan has.
+        """
+        if plan.round > self.last_round:
+            raise PolicyError(f"round {plan.round} is above this client's last_round {self.last_round}")
+        if plan.entries > self.largest_model:
+            raise PolicyError(f"{plan.entries} entries are above this client's largest_model {self.largest_model}")
+        if clip_of(plan) > self.largest_clip:
+            raise PolicyError(f"clip {clip_of(plan):g} is above this client's largest_clip {self.largest_clip:g}")
+
+    def refusal(self, plan: RoundPlan, group: int, client: str) -> str | None:
+        """Why a group of a plan is refused; None if it is not."""
+        members, threshold = plan.groups[group], plan.thresholds[group]
+        if reason := self.too_small(len(members)):
+            return reason
+        if threshold < self.minimum_threshold:
+            return f"threshold {threshold} is below this client's minimum_threshold {self.minimum_threshold}"
+        if threshold <= self.minimum_threshold_fraction * len(members):
+            return (
+                f"threshold {threshold} of {len(members)} is not above this client's minimum_threshold_fraction "
+                f"{self.minimum_threshold_fraction:g}"
+            )
+        peers = [plan.weights[member] for member in members if member != client]
+        if peers and plan.weights[client] * len(peers) > self.largest_weight_ratio * sum(peers):
+            return (
+                f"weight {plan.weights[client]} is more than {self.largest_weight_ratio:g} times the mean of its peers: "
+                "this client would be nearly visible in the sum"
+            )
+        return None
+
+    def too_small(self, size: int) -> str | None:
+        """Why a sum over so few clients is refused; None if it is not."""
+        if size >= self.minimum_group_size:
+            return None
+        return f"a sum over {size} client(s) is below this client's minimum of {self.minimum_group_size}"
+
+
+def read_policy(path: Path) -> ClientPolicy:
+    """The policy in a TOML file; what it leaves out has its default.
+
+    Raises:
+        SpecError: If the file cannot be read, has a limit that does not exist, or a value that makes no sense.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_FILE + 1)
+    except OSError as error:
+        raise SpecError(f"{path} cannot be read: {error.strerror}") from error
+    if len(content) > _LARGEST_FILE:
+        raise SpecError(f"{path} is larger than {_LARGEST_FILE} bytes: this is no policy")
+    try:
+        raw: dict[str, Any] = tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise SpecError(f"{path} is not a TOML file: {error}") from error
+    known = [one.name for one in fields(ClientPolicy)]
+    if unknown := sorted(set(raw) - set(known)):
+        raise SpecError(f"{path}: there is no limit {', '.join(unknown)}; known are {', '.join(known)}")
+    for name, value in raw.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise SpecError(f"{path}: {name} is {value!r}; a number is needed")
+    return ClientPolicy(**raw)

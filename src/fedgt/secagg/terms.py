@@ -1,0 +1,129 @@
+"""What may not change during a run: pinned by each client, so that a server cannot change it without a word."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from fedgt.errors import PolicyError, SpecError
+from fedgt.secagg.plan import RoundPlan, TensorSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTerms:
+    """What may not change during a run. Agreed beforehand by file, or pinned from the first plan of the run.
+
+    Attributes:
+        run: The name of the run.
+        weights: Client id -> weight in every sum.
+        clip: Of the update.
+        fraction_bits: Of the mean task (the ring follows from the bit budget).
+        tensors: Names, shapes and kinds.
+        groups: For purpose "test": group i of a plan holds clients of row i only, and no more rows exist. None if the
+            design is not pinned, as when the terms come from a first plan, in which clients may be absent.
+        thresholds: For purpose "test": per row, the smallest threshold. None as for groups.
+
+    Raises:
+        SpecError: If groups come without thresholds or the reverse.
+    """
+
+    run: str
+    weights: Mapping[str, int]
+    clip: float
+    fraction_bits: int | None
+    tensors: tuple[TensorSpec, ...]
+    groups: tuple[tuple[str, ...], ...] | None = None
+    thresholds: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Freeze and check."""
+        object.__setattr__(self, "weights", MappingProxyType(dict(self.weights)))
+        if (self.groups is None) != (self.thresholds is None) or len(self.groups or ()) != len(self.thresholds or ()):
+            raise SpecError("groups and thresholds of the terms belong together: give one threshold per group")
+
+    @classmethod
+    def of(cls, plan: RoundPlan, *, design: bool = False) -> "RunTerms":
+        """The terms that a plan implies; with its groups and thresholds if they are the whole design."""
+        return cls(
+            run=plan.run,
+            weights=plan.weights,
+            clip=clip_of(plan),
+            fraction_bits=plan.encoding.fraction_bits if plan.task == "mean" else None,
+            tensors=plan.tensors,
+            groups=plan.groups if design else None,
+            thresholds=plan.thresholds if design else None,
+        )
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical form, 64 hexadecimal digits: what the members of a consortium compare by telephone."""
+        content = {
+            "run": self.run,
+            "weights": dict(self.weights),
+            "clip": float(self.clip),
+            "fraction_bits": self.fraction_bits,
+            "tensors": [(tensor.name, tensor.shape, tensor.kind) for tensor in self.tensors],
+            "groups": self.groups,
+            "thresholds": self.thresholds,
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+    def require(self, plan: RoundPlan) -> None:
+        """Refuse a plan that departs from the terms.
+
+        Clients that the terms do not know yet are refused if a design is pinned; else their weight is pinned by `joined`.
+
+        Raises:
+            PolicyError: With what was agreed and what the plan has.
+        """
+        agreed: tuple[tuple[str, object, object], ...] = (
+            ("run", self.run, plan.run),
+            ("clip of the run", self.clip, clip_of(plan)),
+            ("tensors of the run", self.tensors, plan.tensors),
+        )
+        for name, before, now in agreed:
+            if before != now:
+                raise PolicyError(f"the {name} changed: agreed {before!r:.120}, now {now!r:.120}")
+        if plan.task == "mean" and self.fraction_bits not in (None, plan.encoding.fraction_bits):
+            raise PolicyError(
+                f"the fraction_bits of the run changed: agreed {self.fraction_bits}, now {plan.encoding.fraction_bits}"
+            )
+        for client, weight in plan.weights.items():
+            if client not in self.weights and self.groups is not None:
+                raise PolicyError(f"client {client} is not in the agreed terms of run {self.run!r}")
+            if self.weights.get(client, weight) != weight:
+                raise PolicyError(f"the weight of {client} changed: agreed {self.weights[client]}, now {weight}")
+        if plan.purpose == "test" and self.groups is not None and self.thresholds is not None:
+            self._require_design(plan, self.groups, self.thresholds)
+
+    def _require_design(self, plan: RoundPlan, rows: tuple[tuple[str, ...], ...], thresholds: tuple[int, ...]) -> None:
+        if len(plan.groups) != len(rows):
+            raise PolicyError(f"the design changed: {len(rows)} groups were agreed, now {len(plan.groups)}")
+        for index, (group, row) in enumerate(zip(plan.groups, rows, strict=True)):
+            if strangers := sorted(set(group) - set(row)):
+                raise PolicyError(f"the design changed: {', '.join(strangers)} does not belong to group {index}")
+            # Absent clients shrink a group; its threshold may shrink with it, but not as a fraction.
+            if plan.thresholds[index] * len(row) < thresholds[index] * len(group):
+                raise PolicyError(
+                    f"the threshold of group {index} fell: agreed {thresholds[index]} of {len(row)}, now "
+                    f"{plan.thresholds[index]} of {len(group)}"
+                )
+
+    def joined(self, plan: RoundPlan) -> "RunTerms":
+        """The same terms, with what the plan adds pinned as well: weights of new clients, bits of the mean task."""
+        bits = self.fraction_bits
+        return RunTerms(
+            run=self.run,
+            weights={**plan.weights, **self.weights},
+            clip=self.clip,
+            fraction_bits=plan.encoding.fraction_bits if bits is None and plan.task == "mean" else bits,
+            tensors=self.tensors,
+            groups=self.groups,
+            thresholds=self.thresholds,
+        )
+
+
+def clip_of(plan: RoundPlan) -> float:
+    """The clip of the update: the encoding's, or for the Weiszfeld task the plan's own."""
+    return plan.encoding.clip if plan.task == "mean" else plan.update_clip
