@@ -13,9 +13,9 @@ from hypothesis import settings
 from fedgt.design import Design, named_design
 from fedgt.engine import ClientEndpoint, LocalTransport, TrainedModel
 from fedgt.errors import ProtocolError
+from fedgt.federation import Federation, Weighting
 from fedgt.grouping import Grouping
 from fedgt.privacy import Ledger
-from fedgt.round import Federation, Weighting
 from fedgt.types import Parameters
 
 settings.register_profile("fedgt", deadline=None, derandomize=True, max_examples=60)

@@ -24,16 +24,10 @@ if TYPE_CHECKING:
     )
     from fedgt.engine import Client, ClientEndpoint, LocalTransport, TrainedModel, Transport, secure_sums
     from fedgt.errors import FedGTError
+    from fedgt.federation import DecodeSettings, Federation, ScreenSettings, Validation
     from fedgt.grouping import Grouping, assign
     from fedgt.privacy import Ledger, minimum_support
-    from fedgt.round import (
-        DecodeSettings,
-        Federation,
-        ScreenSettings,
-        Validation,
-        screening_round,
-        training_round,
-    )
+    from fedgt.round import screening_round, training_round
     from fedgt.types import ErrorRates, Outcomes, Parameters
 
 _HOMES = {
@@ -53,14 +47,8 @@ _HOMES = {
     "fedgt.errors": ("FedGTError",),
     "fedgt.grouping": ("Grouping", "assign"),
     "fedgt.privacy": ("Ledger", "minimum_support"),
-    "fedgt.round": (
-        "DecodeSettings",
-        "Federation",
-        "ScreenSettings",
-        "Validation",
-        "screening_round",
-        "training_round",
-    ),
+    "fedgt.federation": ("DecodeSettings", "Federation", "ScreenSettings", "Validation"),
+    "fedgt.round": ("screening_round", "training_round"),
     "fedgt.types": ("ErrorRates", "Outcomes", "Parameters"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -7,16 +7,9 @@ import numpy as np
 import pytest
 
 from fedgt.errors import SpecError
+from fedgt.federation import DecodeSettings, Federation, ScreenSettings, Validation
 from fedgt.grouping import Grouping
-from fedgt.round import (
-    DecodeSettings,
-    Federation,
-    ScreeningRound,
-    ScreenSettings,
-    Validation,
-    screening_round,
-    training_round,
-)
+from fedgt.round import ScreeningRound, screening_round, training_round
 from fedgt.screen import Utility
 from fedgt.train import rfa_round
 from fedgt.types import IntArray, Parameters

@@ -17,6 +17,7 @@ from fedgt.decode.compiled import (
 )
 from fedgt.decode.estimate import CountEstimate, estimate_from_outcomes, estimate_malicious
 from fedgt.decode.exact import all_log_odds, expected_errors
+from fedgt.decode.explanation import explain
 from fedgt.decode.priors import CountPrior, IndependentPrior, Prior
 from fedgt.decode.ranked import RankedSet, ranked_sets
 from fedgt.decode.sets import SetPosterior, decode_sets
@@ -29,7 +30,6 @@ from fedgt.decode.strategies import (
     Strategy,
     decision_table,
     decode,
-    explain,
     without_evidence,
 )
 

@@ -474,29 +474,3 @@ def _log_ratio(numerator: float, denominator: float) -> float:
     if denominator == 0.0:
         return np.inf
     return log(numerator / denominator) if numerator > 0 else -np.inf
-
-
-def explain(
-    design: Design, outcomes: Outcomes, rates: ErrorRates, prior: Prior, *, method: Method = "exact"
-) -> tuple[tuple[float, ...], ...]:
-    """How much each group speaks for and against each client: the change of its log-odds when the group is left out.
-
-    Returns:
-        Element [j][i] is for the i-th group of client j (in the order of `design.groups_of(j)`): negative means that the
-        group speaks against the client, positive that it speaks for it, infinite that it alone makes the client certain;
-        0 for an erased group, and where the client is as certain without the group.
-
-    Raises:
-        ContradictoryOutcomesError: If the outcomes are impossible.
-    """
-    rows: list[npt.NDArray[np.int8]] = [outcomes.values]
-    for group in range(design.groups):
-        without = outcomes.values.copy()
-        without[group] = -1
-        rows.append(without)
-    batch = compile(design, rates, prior, method=method).decode_batch(np.array(rows))
-    single(batch, outcomes)  # refuses impossible outcomes
-    with np.errstate(invalid="ignore"):
-        change = batch.log_odds[0] - batch.log_odds[1:]  # [groups, clients]
-    change = np.where(np.isnan(change), 0.0, change)
-    return tuple(tuple(float(change[group, j]) for group in design.groups_of(j)) for j in range(design.clients))

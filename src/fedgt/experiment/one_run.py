@@ -22,16 +22,9 @@ from fedgt.experiment.result import (
 )
 from fedgt.experiment.simulation import Simulation, simulate
 from fedgt.experiment.spec import ExperimentSpec
+from fedgt.federation import DecodeSettings, ScreenSettings
 from fedgt.grouping import Grouping
-from fedgt.round import (
-    AggregateRecord,
-    DecodeSettings,
-    RoundResult,
-    ScreeningRound,
-    ScreenSettings,
-    screening_round,
-    training_round,
-)
+from fedgt.round import AggregateRecord, RoundResult, ScreeningRound, screening_round, training_round
 from fedgt.screen import Utility, balanced_accuracy, top1_accuracy
 from fedgt.train import ImageData, attack_accuracy, rfa_round
 from fedgt.train.rfa import GENERAL_POSITION

@@ -14,9 +14,9 @@ from fedgt.design import Design, from_matrix, named_design
 from fedgt.engine import ClientEndpoint, LocalTransport
 from fedgt.errors import ProtocolError, SpecError
 from fedgt.experiment.spec import ExperimentSpec, FaultSpec
+from fedgt.federation import Federation, Validation
 from fedgt.grouping import Grouping, assign
 from fedgt.privacy import Ledger, minimum_support
-from fedgt.round import Federation, Validation
 from fedgt.train import (
     Cohort,
     ImageData,

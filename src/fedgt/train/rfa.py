@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedgt.engine import secure_sums
-from fedgt.round import AggregateRecord, Federation, RoundResult
+from fedgt.federation import Federation
+from fedgt.round import AggregateRecord, RoundResult
 from fedgt.secagg import RoundPlan, default_threshold, tensor_specs, weiszfeld_encoding
 from fedgt.types import FloatArray, Parameters
 

@@ -80,9 +80,9 @@ def test_ties_of_count_go_to_the_lower_client_numbers_and_are_reported() -> None
 
 def test_the_prevalence_is_the_estimate_over_n_unless_given() -> None:
     outcomes = outcomes_of([2, 9])
-    estimate = estimate_malicious(DESIGN, outcomes).malicious
+    estimate = estimate_malicious(DESIGN, outcomes).malicious or 0
     implied = decode(DESIGN, outcomes, rates=RATES, strategy="count")
-    stated = decode(DESIGN, outcomes, rates=RATES, strategy="count", prior=IndependentPrior.uniform(15, (estimate or 0) / 15))
+    stated = decode(DESIGN, outcomes, rates=RATES, strategy="count", prior=IndependentPrior.uniform(15, estimate / 15))
     other = decode(DESIGN, outcomes, rates=RATES, strategy="count", prior=IndependentPrior.uniform(15, 0.4))
     np.testing.assert_array_equal(implied.log_odds, stated.log_odds)
     assert (implied.log_odds != other.log_odds).all()
