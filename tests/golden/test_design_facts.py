@@ -95,3 +95,44 @@ def test_weighted_and_unweighted_sums_of_the_same_models_reveal_everything() -> 
     assert np.linalg.matrix_rank(both) == 15
     assert support is not None
     assert support.r == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "r", "n_m_max"), [("graded-15x10", 4, 3), ("graded-15x9", 5, None), ("graded-15x8", 5, None)]
+)
+def test_designs_for_graded_evidence_keep_their_privacy(name: str, r: int, n_m_max: int | None) -> None:
+    design = named_design(name)
+    assert 4 <= design.group_sizes.min() <= design.group_sizes.max() <= 9
+    support = minimum_support(design.matrix)
+    assert support is not None
+    assert (support.lower, support.upper) == (r, r)
+    with_everybody = minimum_support(np.vstack([design.matrix, np.ones(15)]))
+    assert with_everybody is not None
+    assert with_everybody.r >= 4
+    if n_m_max is not None:
+        assert max_malicious(design, 0.2) == n_m_max
+
+
+def directions(matrix: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], largest: int) -> list[list[int]]:
+    """For n_m = 0..largest, how many sets of that size share their direction of P d with a set of at most that size."""
+    fractions = matrix / matrix.sum(axis=1, keepdims=True)
+    seen: dict[bytes, int] = {}
+    shared = []
+    for q in range(1, largest + 1):
+        keys = []
+        for chosen in combinations(range(matrix.shape[1]), q):
+            move = fractions[:, list(chosen)].sum(axis=1)
+            move = move - move.mean()
+            length = np.linalg.norm(move)
+            keys.append(np.round(move / length if length > 1e-12 else move, 9).tobytes())
+        for key in keys:
+            seen[key] = seen.get(key, 0) + 1
+        shared.append([sum(seen[key] > 1 for key in keys), len(keys)])
+    return shared
+
+
+@pytest.mark.parametrize(("name", "untied"), [("graded-15x10", 6), ("graded-15x9", 4), ("graded-15x8", 3)])
+def test_small_sets_of_attackers_move_the_group_means_in_different_directions(name: str, untied: int) -> None:
+    """Sets of up to so many clients, equal weights; 15x8 from the code has ties from three attackers on."""
+    assert all(tied == 0 for tied, _ in directions(named_design(name).matrix, untied))
+    assert any(tied > 0 for tied, _ in directions(named_design("bch-15x8").matrix, 3))

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 
 from fedgt.design.codes import bch, cyclic
+from fedgt.design.graded import GRADED, graded
 from fedgt.design.matrix import Design, identity, single_group
 from fedgt.errors import DesignError
 
@@ -18,7 +19,7 @@ _PATTERNS: tuple[tuple[str, Callable[[int], Design]], ...] = (("identity", ident
 
 def named_designs() -> tuple[str, ...]:
     """The names that `named_design` knows; `N` stands for a number of clients."""
-    return (*_FIXED, *(f"{stem}-N" for stem, _ in _PATTERNS))
+    return (*_FIXED, *GRADED, *(f"{stem}-N" for stem, _ in _PATTERNS))
 
 
 def named_design(name: str) -> Design:
@@ -29,6 +30,8 @@ def named_design(name: str) -> Design:
     """
     if name in _FIXED:
         return _FIXED[name]()
+    if name in GRADED:
+        return graded(name)
     for stem, make in _PATTERNS:
         match = re.fullmatch(rf"{stem}-(\d+)", name)
         if match:
