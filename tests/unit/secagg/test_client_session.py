@@ -7,27 +7,12 @@ import numpy as np
 import pytest
 
 from fedgt.errors import ProtocolError, ShapeError
-from fedgt.secagg import ClientSession, FixedPoint, RoundPlan, ServerSession, TensorSpec, default_threshold
+from fedgt.secagg import ClientSession, RoundPlan, ServerSession, TensorSpec
 from fedgt.secagg.messages import GroupPart, plan_message, read_stage_message, stage_message
+from secagg_lab import UPDATE
+from secagg_lab import make_plan as plan
 
 STAGES = ("keys", "shares", "masked", "unmask")
-UPDATE = {"w": np.array([0.5, -0.25, 1.0])}
-
-
-def plan(*groups: str, **changes: Any) -> RoundPlan:
-    """Groups as strings of one-letter client ids."""
-    members = tuple(tuple(group) for group in groups)
-    fields: dict[str, Any] = {
-        "run": "run",
-        "round": 2,
-        "purpose": "test",
-        "groups": members,
-        "thresholds": tuple(default_threshold(len(group)) for group in members),
-        "weights": {client: 1 for group in members for client in group},
-        "encoding": FixedPoint(clip=8.0, fraction_bits=16, ring_bits=32),
-        "tensors": (TensorSpec(name="w", shape=(3,)),),
-    }
-    return RoundPlan(**(fields | changes))
 
 
 def until(agreed: RoundPlan, stage: str) -> tuple[dict[str, ClientSession], dict[str, bytes]]:

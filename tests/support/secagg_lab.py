@@ -1,0 +1,127 @@
+"""Sessions of a small consortium without a transport, whose every message a test can change on its way."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedgt.errors import ProtocolError
+from fedgt.secagg import (
+    ClientSession,
+    Credentials,
+    FixedPoint,
+    GroupSum,
+    Identity,
+    Registry,
+    RoundPlan,
+    ServerSession,
+    TensorSpec,
+    default_threshold,
+)
+from fedgt.secagg.messages import (
+    SIGNED_STAGES,
+    STAGES,
+    StageMessage,
+    read_stage_message,
+)
+
+UPDATE = {"w": np.array([0.5, -0.25, 1.0])}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consortium:
+    """Identities of a server and its clients, and the registry that they share."""
+
+    server: Identity
+    clients: Mapping[str, Identity]
+
+    @classmethod
+    def of(cls, names: str) -> "Consortium":
+        return cls(server=Identity.generate("server"), clients={name: Identity.generate(name) for name in names})
+
+    @property
+    def registry(self) -> Registry:
+        return Registry(server=self.server.public, clients={n: one.public for n, one in self.clients.items()})
+
+    def of_client(self, name: str) -> Credentials:
+        return Credentials(identity=self.clients[name], registry=self.registry)
+
+    def of_server(self) -> Credentials:
+        return Credentials(identity=self.server, registry=self.registry)
+
+    def sessions(self, plan: RoundPlan, **options: Any) -> dict[str, ClientSession]:
+        return {name: ClientSession(name, credentials=self.of_client(name), **options) for name in plan.clients}
+
+
+FOUR = Consortium.of("abcd")
+
+
+def make_plan(*groups: str, **changes: Any) -> RoundPlan:
+    members = tuple(tuple(group) for group in groups)
+    fields: dict[str, Any] = {
+        "run": "run",
+        "round": 2,
+        "purpose": "test",
+        "groups": members,
+        "thresholds": tuple(default_threshold(len(group)) for group in members),
+        "weights": {client: 1 for group in members for client in group},
+        "encoding": FixedPoint(clip=8.0, fraction_bits=16, ring_bits=32),
+        "tensors": (TensorSpec(name="w", shape=(3,)),),
+    }
+    return RoundPlan(**(fields | changes))
+
+
+def allow(members: tuple[tuple[str, ...], ...]) -> tuple[str | None, ...]:
+    return (None,) * len(members)
+
+
+def answer(session: ClientSession, stage: str, message: bytes) -> bytes:
+    if stage == "masked":
+        return session.masked(message, UPDATE)
+    reply: bytes = getattr(session, stage)(message)
+    return reply
+
+
+Wire = Callable[[str, str, bytes], bytes | None]
+
+
+def play(
+    plan: RoundPlan,
+    consortium: Consortium | None = FOUR,
+    *,
+    sessions: Mapping[str, ClientSession] | None = None,
+    until: str = "results",
+    up: Wire = lambda stage, client, reply: reply,
+) -> tuple[dict[str, dict[str, bytes]], dict[str, dict[str, bytes]], tuple[GroupSum, ...]]:
+    """An honest server; `up` may change or swallow a reply. Requests and replies by stage, and the sums."""
+    if sessions is None:
+        sessions = (
+            {name: ClientSession(name) for name in plan.clients} if consortium is None else consortium.sessions(plan)
+        )
+    server = ServerSession(plan, credentials=None if consortium is None else consortium.of_server())
+    stages = STAGES if consortium is None else SIGNED_STAGES
+    down: dict[str, dict[str, bytes]] = {"keys": server.keys()}
+    back: dict[str, dict[str, bytes]] = {}
+    for stage, following in zip(stages, (*stages[1:], "results"), strict=True):
+        if stage == until:
+            return down, back, ()
+        back[stage] = {}
+        for client, message in down[stage].items():
+            try:
+                reply = up(stage, client, answer(sessions[client], stage, message))
+            except ProtocolError:
+                continue
+            if reply is not None:
+                back[stage][client] = reply
+        if following == "results":
+            break
+        options = {"authorise": allow} if stage == "masked" else {}
+        down[following] = getattr(server, following)(back[stage], **options)
+    return down, back, server.results(back["unmask"])
+
+
+def read(plan: RoundPlan, stage: str, client: str, message: bytes) -> StageMessage:
+    """A message of a signed session, without checking who signed it: what an eavesdropper does."""
+    unsigned = message[:-64]
+    return read_stage_message(unsigned, plan=plan, stage=stage, client=client)
