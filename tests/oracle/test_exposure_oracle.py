@@ -1,5 +1,6 @@
 """Who is exposed, and what colluders add, against listing all sets of clients."""
 
+from fractions import Fraction
 from itertools import combinations
 
 import numpy as np
@@ -45,6 +46,24 @@ def test_exposed_clients_are_those_of_all_least_combinations(rows: list[list[flo
 
 
 @settings(max_examples=80)
+@given(rows_strategy)
+def test_each_client_is_told_the_smallest_combination_that_contains_it(rows: list[list[float]]) -> None:
+    found = exposure(rows)
+    every = supports(rows)
+    assert found is not None
+    for j, one in enumerate(found.personal):
+        holding = [len(each) for each in every if j in each]
+        assert (None if one is None else (one.lower, one.upper)) == ((min(holding),) * 2 if holding else None)
+        if one is not None:
+            mixed = [
+                sum(b * Fraction(row[i]) for b, row in zip(one.combination, rows, strict=True))
+                for i in range(len(rows[0]))
+            ]
+            assert tuple(i for i, v in enumerate(mixed) if v) == one.clients
+            assert j in one.clients
+
+
+@settings(max_examples=80)
 @given(rows_strategy, st.integers(0, 6))
 def test_colluders_leave_what_the_worst_of_them_leave(rows: list[list[float]], colluding: int) -> None:
     n = len(rows[0])
@@ -80,6 +99,8 @@ def test_the_final_sum_without_2_and_12_exposes_client_7_alone() -> None:
     found = exposure(np.vstack([named_design("bch-15x8").matrix, final]))
     assert found is not None
     assert (found.r, found.clients) == (1, (7,))
+    least = [one.upper for one in found.personal if one is not None]
+    assert least == [3, 3, 4, 3, 3, 3, 3, 1, 3, 3, 3, 3, 4, 3, 3]
 
 
 def test_a_search_that_would_take_too_long_lists_the_certificate_only() -> None:
@@ -88,6 +109,7 @@ def test_a_search_that_would_take_too_long_lists_the_certificate_only() -> None:
     assert found is not None
     assert not found.complete
     assert found.clients == found.support.clients
+    assert all(one is not None and one.lower <= 11 <= one.upper for one in found.personal)
 
 
 def test_nothing_revealed_exposes_nobody() -> None:

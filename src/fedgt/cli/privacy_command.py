@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from fedgt.privacy import Support
     from fedgt.types import FloatArray
 
 
@@ -21,7 +22,7 @@ def privacy(
     flagged: Annotated[
         str | None, typer.Option(help="Clients left out of one more sum over all others, such as 2,12.")
     ] = None,
-    colluding: Annotated[int, typer.Option(help="How many clients help the server.")] = 0,
+    colluding: Annotated[int, typer.Option(help="How many clients help the server, in the worst places.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """The real minimum support r of everything revealed about one set of local models, with its certificate."""
@@ -45,7 +46,8 @@ def privacy(
     found = exposure(np.vstack(rows), colluding=colluding)
     if found is None:  # a design has no empty group
         raise DesignError(f"design {design.name!r} reveals nothing")
-    terms = {name: str(b) for name, b in zip(names, found.support.combination, strict=True) if b}
+    terms = _terms(names, found.support)
+    personal = {j: one for j, one in enumerate(found.personal) if one is not None}
     if as_json:
         typer.echo(
             json.dumps(
@@ -58,6 +60,16 @@ def privacy(
                     "upper": max(1, found.support.upper - colluding),
                     "exposed_clients_complete": found.complete,
                     "colluding": colluding,
+                    "clients": [
+                        {
+                            "client": j,
+                            "r": max(1, one.lower - colluding),
+                            "upper": max(1, one.upper - colluding),
+                            "combination": _terms(names, one),
+                            "combination_clients": list(one.clients),
+                        }
+                        for j, one in personal.items()
+                    ],
                 }
             )
         )
@@ -65,10 +77,25 @@ def privacy(
     bound = "" if found.support.exact else f" at least (a combination of {found.support.upper} exists)"
     helped = f" with {colluding} colluding" if colluding else ""
     typer.echo(f"r = {found.r}{bound}{helped}: no combination of {len(names)} aggregates mixes fewer clients")
-    typer.echo(f"attained by {' + '.join(f'{b} {name}' for name, b in terms.items())}")
+    typer.echo(f"attained by {_sum(terms)}")
     typer.echo(f"which mixes the clients {' '.join(map(str, found.support.clients))}")
     more = "" if found.complete else " (and perhaps others)"
     typer.echo(f"clients in some least combination: {' '.join(map(str, found.clients))}{more}")
+    typer.echo(f"the smallest combination that contains each client{', without help' if colluding else ''}:")
+    for j, one in sorted(personal.items(), key=lambda item: (item[1].lower, item[1].upper, item[0])):
+        size = f"{one.upper}" if one.exact else f"{one.lower} to {one.upper}"
+        typer.echo(f"  client {j}: mixes {size}, as in {_sum(_terms(names, one))}")
+    nowhere = sorted(set(range(design.clients)) - set(personal))
+    if nowhere:
+        typer.echo(f"in no aggregate: {' '.join(map(str, nowhere))}")
+
+
+def _terms(names: list[str], support: "Support") -> dict[str, str]:
+    return {name: str(b) for name, b in zip(names, support.combination, strict=True) if b}
+
+
+def _sum(terms: dict[str, str]) -> str:
+    return " + ".join(f"{b} {name}" for name, b in terms.items()).replace("+ -", "- ")
 
 
 def _weights(text: str, clients: int) -> "FloatArray":

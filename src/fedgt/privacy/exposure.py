@@ -1,27 +1,28 @@
-"""Who is exposed most: the clients that some least combination of everything revealed contains."""
+"""Who is exposed most, and by which combination of everything revealed."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from math import comb
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
 from fedgt.errors import ShapeError
+from fedgt.privacy.information_sets import light_supports
 from fedgt.privacy.support import (
     MAX_STATES,
-    ZERO_COLUMN,
     Support,
-    UnluckyCompressionError,
+    affordable,
     confirmed,
-    dependent_sets,
-    eliminations,
     exact_rows,
     minimum_support,
-    null_space_of,
-    ratios,
+    reduced_modulo,
 )
 from fedgt.types import IntArray
+
+_PERSONAL_SHARE = 50  # the part of the allowed work spent on clients that no least combination contains
+_PERSONAL_CANDIDATES = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,8 @@ class Exposure:
             the search would take too long (`complete` is then False).
         complete: Whether `clients` lists all of them.
         colluding: How many clients help the server.
+        personal: For each client the smallest combination that contains it (without help), with its certificate; an
+            interval where the search would take too long; None for a client that is in no revealed row.
     """
 
     support: Support
@@ -42,6 +45,7 @@ class Exposure:
     clients: tuple[int, ...]
     complete: bool
     colluding: int
+    personal: tuple[Support | None, ...]
 
 
 def exposure(rows: npt.ArrayLike, *, colluding: int = 0, max_states: int = MAX_STATES) -> Exposure | None:
@@ -68,47 +72,86 @@ def exposure(rows: npt.ArrayLike, *, colluding: int = 0, max_states: int = MAX_S
         raise ShapeError(f"{colluding} colluding clients of {array.shape[1]}; 0 to {array.shape[1] - 1} is needed")
     if support is None:
         return None
-    clients, complete = set(support.clients), False
-    if support.exact:
-        exact = exact_rows(array)
-        candidates = _least_sets(exact, support.upper, max_states)
-        if candidates is not None:
-            complete = True
-            try:
-                for candidate in candidates:
-                    if not clients.issuperset(candidate) and (found := confirmed(exact, candidate)) is not None:
-                        clients |= set(found.clients) if found.upper == support.upper else set()
-            except UnluckyCompressionError:  # pragma: no cover - once in billions of searches
-                complete = False
+    exact, scales = exact_rows(array)
+    personal = _first_guess(exact, support)
+    reduced = reduced_modulo(exact)
+    complete = support.exact and affordable(reduced, support.upper, max_states) == support.upper
+    if complete:
+        complete = _refine(personal, exact, reduced, support.upper, at_most=None)
+        size = support.upper + 1
+        waiting = {j for j, one in enumerate(personal) if one is not None and not one.exact}
+        while waiting and affordable(reduced, size, max_states // _PERSONAL_SHARE) == size:
+            if not _refine(personal, exact, reduced, size, at_most=_PERSONAL_CANDIDATES):
+                break
+            waiting = {j for j in waiting if not (one := personal[j]) or not one.exact}
+            size += 1
+    clients = {j for j, one in enumerate(personal) if one is not None and one.upper == support.upper}
     return Exposure(
         support=support,
         r=max(1, support.lower - colluding),
-        clients=tuple(sorted(clients)),
+        clients=tuple(sorted(clients | set(support.clients))),
         complete=complete,
         colluding=colluding,
+        # The certificates were found for the scaled rows; the caller multiplies the rows as given.
+        personal=tuple(
+            one and replace(one, combination=tuple(b * s for b, s in zip(one.combination, scales, strict=True)))
+            for one in personal
+        ),
     )
 
 
-def _least_sets(exact: Sequence[Sequence[int]], size: int, max_states: int) -> Iterator[tuple[int, ...]] | None:
-    """Candidates for every combination of that support; None when there are too many sets to visit."""
-    null, reduced = null_space_of(exact)
-    k, n = reduced.shape
-    dual, primal = comb(n, max(size - 2, 0)), comb(n, max(k - 2, 0))
-    if min(dual, primal) > max_states:
-        return None
-    return dependent_sets(null, size) if dual < primal else _all_of_weight(reduced, size)
+def _first_guess(exact: Sequence[Sequence[int]], support: Support) -> list[Support | None]:
+    """For each client the lightest row that contains it, or the certificate of r."""
+    guesses: list[Support | None] = []
+    for client in range(len(exact[0])):
+        holding = [i for i, row in enumerate(exact) if row[client]]
+        if not holding:
+            guesses.append(None)
+            continue
+        weight, row = min((sum(1 for v in exact[i] if v), i) for i in holding)
+        guesses.append(
+            Support(
+                lower=support.lower,
+                upper=weight,
+                clients=tuple(j for j, v in enumerate(exact[row]) if v),
+                combination=tuple(Fraction(int(i == row)) for i in range(len(exact))),
+            )
+        )
+    return guesses
 
 
-def _all_of_weight(reduced: IntArray, weight: int) -> Iterator[tuple[int, ...]]:
-    """Every support of that size of a vector of the span modulo p, by its zeros."""
-    k = reduced.shape[0]
-    if k == 1:
-        yield tuple(np.flatnonzero(reduced[0]).tolist())
-        return
-    for _, rest in eliminations(reduced, k - 2, ordered=False):
-        symbols = ratios(rest)
-        for row in symbols:
-            values, counts = np.unique(row[row != ZERO_COLUMN], return_counts=True)
-            light = values[len(row[row != ZERO_COLUMN]) - counts == weight]
-            for value in light.tolist():
-                yield tuple(np.flatnonzero((row != ZERO_COLUMN) & (row != value)).tolist())
+def _refine(
+    personal: list[Support | None],
+    exact: Sequence[Sequence[int]],
+    reduced: IntArray,
+    size: int,
+    *,
+    at_most: int | None,
+) -> bool:
+    """Find the combinations of that support which contain clients without a smaller one; whether all were visited.
+
+    The smallest combination that contains a client is of minimal support: any smaller vector on part of it would miss the
+    client, and could be subtracted until another client vanishes.
+    """
+    waiting = {j for j, one in enumerate(personal) if one is not None and one.lower <= size < one.upper}
+    candidates = light_supports(reduced, size) if waiting else iter(())
+    seen, rejected = 0, False
+    for candidate in islice(candidates, at_most):
+        seen += 1
+        if waiting.isdisjoint(candidate):
+            continue
+        found = confirmed(exact, candidate)
+        if found is None:  # light modulo the prime only
+            rejected = True
+        elif found.upper == size:
+            for j in waiting.intersection(found.clients):
+                personal[j] = replace(found, lower=size)
+            waiting.difference_update(found.clients)
+        if not waiting:
+            break
+    done = not waiting or (not rejected and seen != at_most)
+    if done:
+        for j, one in enumerate(personal):
+            if one is not None and one.upper > size:
+                personal[j] = replace(one, lower=max(one.lower, size + 1))
+    return done

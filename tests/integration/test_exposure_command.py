@@ -1,0 +1,58 @@
+"""`fedgt privacy` tells every client the smallest combination that contains it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedgt.design import named_design
+
+Command = Callable[..., str]
+
+
+@pytest.fixture
+def privacy(tmp_path: Path) -> Command:
+    path = tmp_path / "A.csv"
+    path.write_text("\n".join(",".join(map(str, row)) for row in named_design("bch-15x8").matrix.tolist()) + "\n")
+
+    def run(*arguments: str) -> str:
+        command = [sys.executable, "-m", "fedgt", "privacy", "--matrix", str(path), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    return run
+
+
+def test_each_client_has_its_own_combination_in_the_json(privacy: Command) -> None:
+    answer = json.loads(privacy("--flagged", "2,12", "--json"))
+    assert (answer["r"], answer["exact"], answer["exposed_clients"]) == (1, True, [7])
+    assert [one["r"] for one in answer["clients"]] == [3, 3, 4, 3, 3, 3, 3, 1, 3, 3, 3, 3, 4, 3, 3]
+    assert answer["clients"][7]["combination"] == answer["combination"]
+    assert answer["clients"][2] == {
+        "client": 2,
+        "r": 4,
+        "upper": 4,
+        "combination": {"u1": "1"},
+        "combination_clients": [1, 2, 4, 8],
+    }
+
+
+def test_colluders_lower_what_is_said_about_each_client(privacy: Command) -> None:
+    answer = json.loads(privacy("--flagged", "2,12", "--colluding", "2", "--json"))
+    assert [one["r"] for one in answer["clients"]] == [1, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1, 1]
+
+
+def test_the_most_exposed_client_comes_first_in_the_text(privacy: Command) -> None:
+    text = privacy("--flagged", "2,12")
+    listed = [line.strip() for line in text.splitlines() if line.startswith("  client")]
+    assert listed[0] == "client 7: mixes 1, as in 1/3 u0 + 1/3 u4 + 1/3 u6 + 1/3 u7 - 1/3 u_final"
+    assert listed[-1] == "client 12: mixes 4, as in 1 u5"
+
+
+def test_a_row_of_any_weights_is_taken_exactly(privacy: Command) -> None:
+    # Group 0 is {0, 1, 3, 7}; the same sum but for client 7's weight gives client 7 away.
+    row = ",".join({0: "1", 1: "1", 3: "1", 7: "0.1"}.get(j, "0") for j in range(15))
+    answer = json.loads(privacy("--row", row, "--json"))
+    assert (answer["r"], answer["combination_clients"]) == (1, [7])
