@@ -1,6 +1,8 @@
 """Who shares a group: assignment matrices, their codes, and how many groups an attack contaminates."""
 
-from fedgt.design.codes import bch, cyclic
+from fedgt.design.banded import banded
+from fedgt.design.codes import all_cyclic, bch, bch_of_distance, cyclic
+from fedgt.design.constant_weight import constant_column_weight, constant_row_weight
 from fedgt.design.contamination import (
     all_contaminated,
     countable,
@@ -8,22 +10,39 @@ from fedgt.design.contamination import (
     negative_group_counts,
     negative_group_distribution,
 )
+from fedgt.design.families import candidates
 from fedgt.design.matrix import Design, from_matrix, identity, read_design, single_group
-from fedgt.design.named import named_design, named_designs
+from fedgt.design.named import named_design, named_designs, named_families
+from fedgt.design.quasi_cyclic import drawn_quasi_cyclic, quasi_cyclic
+from fedgt.design.shortening import punctured, shortened
+from fedgt.design.soundness import checked, faults
 
 __all__ = [
     "Design",
     "all_contaminated",
+    "all_cyclic",
+    "banded",
     "bch",
+    "bch_of_distance",
+    "candidates",
+    "checked",
+    "constant_column_weight",
+    "constant_row_weight",
     "countable",
     "cyclic",
+    "drawn_quasi_cyclic",
+    "faults",
     "from_matrix",
     "identity",
     "max_malicious",
     "named_design",
     "named_designs",
+    "named_families",
     "negative_group_counts",
     "negative_group_distribution",
+    "punctured",
+    "quasi_cyclic",
     "read_design",
+    "shortened",
     "single_group",
 ]

@@ -5,20 +5,20 @@ is given by a divisor h of x^n - 1, its check polynomial; x^n - 1 = g h. See Mac
 Error-Correcting Codes", chapter 7. Factoring is sympy's.
 """
 
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import product
 from typing import Any
 
 import numpy as np
 
 from fedgt.design.matrix import Design
 from fedgt.errors import DesignError
-from fedgt.types import BitArray
+from fedgt.types import BitArray, IntArray, frozen
 
 Exponents = tuple[int, ...]
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def factors(n: int) -> tuple[tuple[Exponents, int], ...]:
     """The irreducible factors of x^n - 1 over GF(2) with their multiplicity (2^a where 2^a is the even part of n).
 
@@ -41,19 +41,44 @@ def factors(n: int) -> tuple[tuple[Exponents, int], ...]:
     return tuple(sorted(pairs, key=lambda pair: (pair[0][0], pair[0])))
 
 
+@lru_cache(maxsize=1024)
 def check_polynomials(n: int, k: int) -> tuple[Exponents, ...]:
-    """Every divisor of x^n - 1 of degree k: the check polynomials of all cyclic (n, k) codes, in a fixed order."""
+    """Every divisor of x^n - 1 of degree k: the check polynomials of all cyclic (n, k) codes, in a fixed order.
+
+    Repeated roots (even n) are divisors like any other: powers of a factor up to its multiplicity.
+    """
     known = factors(n)
+    bits = [_as_bits(polynomial) for polynomial, _ in known]
+    full = [multiplicity for _, multiplicity in known]
     degrees = [polynomial[0] for polynomial, _ in known]
-    choices = product(*(range(multiplicity + 1) for _, multiplicity in known))
     divisors = []
-    for powers in choices:
-        if sum(degree * power for degree, power in zip(degrees, powers, strict=True)) == k:
-            divisor = _one()
-            for (polynomial, _), power in zip(known, powers, strict=True):
-                divisor = divisor * _poly(polynomial) ** power
-            divisors.append(_exponents(divisor))
+    for powers in _powers(degrees, full, min(k, n - k)):
+        chosen = powers if k <= n - k else [most - power for most, power in zip(full, powers, strict=True)]
+        divisor = 1
+        for factor, power in zip(bits, chosen, strict=True):
+            for _ in range(power):
+                divisor = _product(divisor, factor)
+        divisors.append(_from_bits(divisor))
     return tuple(sorted(divisors))
+
+
+def all_cyclic(n: int, groups: int) -> tuple[Design, ...]:
+    """The designs of all cyclic codes of length n with that many groups, one of every pair that is each other's reversal.
+
+    The reciprocal check polynomial gives the same matrix with clients and groups in reverse order. Other code equivalences
+    (multipliers) do not keep the rows, which are what the server sees, so those designs are all there.
+
+    Args:
+        n: Clients, the length of the codes.
+        groups: n - k, from 1 to n - 1; other numbers have no code and give an empty tuple.
+
+    Raises:
+        DesignError: If n is below 1.
+    """
+    known = check_polynomials(n, n - groups) if 0 < groups < n else ()
+    preferred = _PREFERRED.get((n, n - groups), ())
+    classes = {min(h, _reciprocal(h)): preferred if preferred in {h, _reciprocal(h)} else h for h in reversed(known)}
+    return tuple(cyclic(n, n - groups, check_polynomial=classes[least]) for least in sorted(classes))
 
 
 def cyclic(n: int, k: int, *, check_polynomial: Exponents | None = None) -> Design:
@@ -79,9 +104,9 @@ def cyclic(n: int, k: int, *, check_polynomial: Exponents | None = None) -> Desi
         raise DesignError(f"there is no cyclic ({n}, {k}) code: the factors of x^{n} - 1 have the degrees {degrees}")
     if check_polynomial is None:
         check_polynomial = _PREFERRED.get((n, k))
+    unambiguous = set(known) <= {known[0], _reciprocal(known[0])}
     if check_polynomial is None:
-        classes = {min(h, _reciprocal(h)) for h in known}
-        if len(classes) > 1:
+        if not unambiguous:
             listed = "; ".join(str(h) for h in known[:8]) + ("; ..." if len(known) > 8 else "")
             raise DesignError(
                 f"there are {len(known)} cyclic ({n}, {k}) codes; name one by check_polynomial, as exponents: {listed}"
@@ -95,7 +120,7 @@ def cyclic(n: int, k: int, *, check_polynomial: Exponents | None = None) -> Desi
         )
     return Design(
         matrix=parity_check_matrix(n, h),
-        name=f"cyclic-{n}x{n - k}",
+        name=f"cyclic-{n}x{n - k}" + ("" if unambiguous or h == _PREFERRED.get((n, k)) else f"-h{_as_bits(h):x}"),
         source=f"parity-check matrix of the cyclic ({n}, {k}) code with h = {polynomial_text(h)}",
     )
 
@@ -126,6 +151,25 @@ def bch(n: int, k: int) -> Design:
     )
 
 
+def bch_of_distance(n: int, distance: int) -> Design:
+    """The design from the primitive narrow-sense BCH code of length n = 2^m - 1 and designed distance delta.
+
+    The generator polynomial is the least one with the roots alpha, alpha^2, ..., alpha^(delta - 1) (MacWilliams and Sloane,
+    chapter 7, section 6), so the true distance of the code is at least delta. `bch_of_distance(15, 5)` is `bch(15, 7)`.
+
+    Raises:
+        DesignError: If n is not 2^m - 1, delta is below 2, or the roots leave no code (the message says how far one can go).
+    """
+    generators = _bch_generators(n)
+    # The codes shrink as the distance grows; the largest distance that each one is designed for is its Bose distance.
+    reach = {k: _bose_distance(n, g) for k, g in generators.items()}
+    if not 2 <= distance <= max(reach.values()):
+        raise DesignError(
+            f"BCH code of length {n} with designed distance {distance}; distances from 2 to {max(reach.values())} exist"
+        )
+    return bch(n, max(k for k, most in reach.items() if most >= distance))
+
+
 def parity_check_matrix(n: int, check_polynomial: Exponents) -> BitArray:
     """uint8[n - k, n]: H of the cyclic code of length n with check polynomial h of degree k; H G^T = 0 over GF(2)."""
     return _shifts(n, tuple(check_polynomial[0] - e for e in check_polynomial), n - check_polynomial[0])
@@ -153,13 +197,7 @@ def _bch_generators(n: int) -> dict[int, Exponents]:
     m = (n + 1).bit_length() - 1
     if n < 3 or n + 1 != 1 << m:
         raise DesignError(f"BCH code length {n}; a length 2^m - 1 is needed (3, 7, 15, 31, 63, ...)")
-    primitive = _primitive_polynomial(m)
-    # The powers of the primitive element alpha as integers (bit i = coefficient of x^i).
-    modulus = sum(1 << e for e in primitive)
-    powers = [1]
-    for _ in range(n - 1):
-        value = powers[-1] << 1
-        powers.append(value ^ modulus if value >> m & 1 else value)
+    powers = _field_powers(m).tolist()
     logarithm = {value: exponent for exponent, value in enumerate(powers)}
     generators: dict[int, Exponents] = {}
     generator, roots = _one(), set[int]()
@@ -199,11 +237,60 @@ def _primitive_polynomial(m: int) -> Exponents:
     raise DesignError(f"no primitive polynomial of degree {m} found")  # pragma: no cover - one exists for every m
 
 
+def _bose_distance(n: int, generator: Exponents) -> int:
+    """The largest delta such that alpha, ..., alpha^(delta - 1) are all roots of g."""
+    m = (n + 1).bit_length() - 1
+    powers = _field_powers(m)
+    exponents = np.asarray(generator)
+    root = 1
+    while root < n and not np.bitwise_xor.reduce(powers[exponents * root % n]):
+        root += 1
+    return root
+
+
+@lru_cache(maxsize=16)
+def _field_powers(m: int) -> IntArray:
+    """int64[2^m - 1]: alpha^i in GF(2^m) as integers, bit j the coefficient of x^j."""
+    modulus = _as_bits(_primitive_polynomial(m))
+    powers = [1]
+    for _ in range((1 << m) - 2):
+        value = powers[-1] << 1
+        powers.append(value ^ modulus if value >> m & 1 else value)
+    return frozen(powers, np.int64)
+
+
 def _shifts(n: int, positions: Exponents, rows: int) -> BitArray:
     matrix = np.zeros((rows, n), dtype=np.uint8)
     for row in range(rows):
         matrix[row, np.asarray(positions) + row] = 1
     return matrix
+
+
+def _powers(degrees: Sequence[int], most: Sequence[int], total: int) -> Iterator[list[int]]:
+    """All exponents of the factors, each up to its multiplicity, whose degrees add up to the total."""
+    if not degrees:
+        if total == 0:
+            yield []
+        return
+    for power in range(min(most[0], total // degrees[0]) + 1):
+        for rest in _powers(degrees[1:], most[1:], total - power * degrees[0]):
+            yield [power, *rest]
+
+
+def _as_bits(exponents: Exponents) -> int:
+    return sum(1 << e for e in exponents)
+
+
+def _from_bits(value: int) -> Exponents:
+    return tuple(e for e in reversed(range(value.bit_length())) if value >> e & 1)
+
+
+def _product(a: int, b: int) -> int:
+    """Of two polynomials over GF(2), bit i the coefficient of x^i."""
+    result = 0
+    for e in _from_bits(b):
+        result ^= a << e
+    return result
 
 
 def _reciprocal(h: Exponents) -> Exponents:

@@ -72,6 +72,14 @@ class Design:
         """Clients that sit in no group: nothing can be said about them."""
         return tuple(np.flatnonzero(self.matrix.sum(axis=0) == 0).tolist())
 
+    @property
+    def identical_groups(self) -> tuple[tuple[int, ...], ...]:
+        """Groups that have the same members, together; only sets of two and more. A repetition reveals nothing new."""
+        alike: dict[bytes, list[int]] = {}
+        for group, row in enumerate(self.matrix):
+            alike.setdefault(row.tobytes(), []).append(group)
+        return tuple(tuple(same) for same in alike.values() if len(same) > 1)
+
     def members(self, group: int) -> tuple[int, ...]:
         """The clients of one group, in ascending order."""
         return tuple(np.flatnonzero(self.matrix[group]).tolist())
@@ -81,7 +89,15 @@ class Design:
         return tuple(np.flatnonzero(self.matrix[:, client]).tolist())
 
     def columns_as_masks(self) -> IntArray:
-        """int64[clients]: column j as an integer, bit i set when client j is in group i (the trellis state label)."""
+        """int64[clients]: column j as an integer, bit i set when client j is in group i (the trellis state label).
+
+        Raises:
+            DesignError: If there are more than 62 groups, which do not fit into 64 bits.
+        """
+        if self.groups > _MOST_MASK_BITS:
+            raise DesignError(
+                f"design {self.name!r}: {self.groups} groups do not fit into 64-bit masks; at most {_MOST_MASK_BITS} do"
+            )
         weights = np.left_shift(np.int64(1), np.arange(self.groups, dtype=np.int64))
         masks: IntArray = weights @ self.matrix.astype(np.int64)
         return masks
@@ -90,10 +106,13 @@ class Design:
         """The same clients with only the given groups, in the given order.
 
         Raises:
-            DesignError: If no group is left.
+            DesignError: If no group is left, or a number is not that of a group.
         """
         if len(groups) == 0:
             raise DesignError(f"design {self.name!r}: no group is left")
+        unknown = [group for group in groups if not 0 <= group < self.groups]
+        if unknown:
+            raise DesignError(f"design {self.name!r}: group {unknown[0]} does not exist; 0 to {self.groups - 1} do")
         return Design(matrix=self.matrix[list(groups)], name=self.name, source=self.source)
 
 
@@ -167,6 +186,7 @@ def single_group(clients: int) -> Design:
 
 
 _MOST_CLIENTS = 10_000
+_MOST_MASK_BITS = 62
 
 
 def _is_bit(value: object) -> bool:

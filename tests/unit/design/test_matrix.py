@@ -49,6 +49,13 @@ def test_a_client_in_no_group_is_named() -> None:
         ([1, 0], "shape"),
         ([["a", "b"]], "0 or 1"),
         ([[1, 0], [1]], "same length"),
+        ([[0, 0], [0, 0]], "group 0 has no members"),
+        ([[]], "shape"),
+        ([[[1]]], "shape"),
+        ([[1, -1]], "row 0, column 1"),
+        ([[1, None]], "row 0, column 1"),
+        ([[1, 1j]], "0 or 1"),
+        ([[256, 1]], "row 0, column 0"),
     ],
 )
 def test_a_matrix_that_is_not_an_assignment_is_refused(matrix: object, message: str) -> None:
@@ -90,3 +97,15 @@ def test_a_missing_file_is_a_design_error(tmp_path: Path) -> None:
 def test_restricting_to_no_group_is_refused() -> None:
     with pytest.raises(DesignError, match="no group is left"):
         from_matrix(EXAMPLE).restricted([])
+
+
+@pytest.mark.parametrize("group", [2, -1])
+def test_restricting_to_a_group_that_does_not_exist_is_refused(group: int) -> None:
+    with pytest.raises(DesignError, match=f"group {group} does not exist; 0 to 1 do"):
+        from_matrix(EXAMPLE).restricted([0, group])
+
+
+def test_masks_that_do_not_fit_into_64_bits_are_refused() -> None:
+    assert identity(62).columns_as_masks()[-1] == 1 << 61
+    with pytest.raises(DesignError, match="63 groups do not fit"):
+        identity(63).columns_as_masks()
