@@ -1,0 +1,46 @@
+"""From demands to a plan: which designs keep them, what each gets wrong and costs, and one recommendation.
+
+`search` returns the Pareto set for `Demands`; `expected` and `communication` judge any design; a `Plan` is what a consortium
+signs. `ties`, `margin` and `search_graded` are about graded evidence.
+"""
+
+from fedgt.planning.communication import Communication, communication
+from fedgt.planning.demands import Demands, Evidence, require_possible
+from fedgt.planning.evaluation import Evaluation, Figures, Memory
+from fedgt.planning.expected import ExpectedErrors, expected, least_wrong
+from fedgt.planning.graded_search import GradedDesign, certify, search_graded
+from fedgt.planning.margin import Margin, margin
+from fedgt.planning.picture import draw_tradeoff
+from fedgt.planning.plan import Plan, make_plan, plan_schema, read_plan, write_plan
+from fedgt.planning.search import RULES, SearchResult, search
+from fedgt.planning.ties import Ties, ties
+
+__all__ = [
+    "RULES",
+    "Communication",
+    "Demands",
+    "Evaluation",
+    "Evidence",
+    "ExpectedErrors",
+    "Figures",
+    "GradedDesign",
+    "Margin",
+    "Memory",
+    "Plan",
+    "SearchResult",
+    "Ties",
+    "certify",
+    "communication",
+    "draw_tradeoff",
+    "expected",
+    "least_wrong",
+    "make_plan",
+    "margin",
+    "plan_schema",
+    "read_plan",
+    "require_possible",
+    "search",
+    "search_graded",
+    "ties",
+    "write_plan",
+]
