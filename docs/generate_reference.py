@@ -1,4 +1,4 @@
-"""Writes docs/specification.md and docs/result.schema.json from the code: `make reference`. A test compares them."""
+"""Writes docs/specification.md and the JSON schemas in docs from the code: `make reference`. A test compares them."""
 
 import json
 from pathlib import Path
@@ -9,6 +9,7 @@ from pydantic.fields import FieldInfo
 
 from fedgt.experiment import ExperimentSpec, result_schema
 from fedgt.experiment.spec import FaultSpec
+from fedgt.planning import plan_schema
 
 HERE = Path(__file__).parent
 HEAD = """# The specification of a run
@@ -56,6 +57,7 @@ def reference() -> dict[str, str]:
     return {
         "specification.md": "\n".join([HEAD, *_rows(ExperimentSpec)]) + "\n",
         "result.schema.json": json.dumps(result_schema(), indent=1) + "\n",
+        "plan.schema.json": json.dumps(plan_schema(), indent=1) + "\n",
     }
 
 

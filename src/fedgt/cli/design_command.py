@@ -1,4 +1,4 @@
-"""`fedgt design`: what does an assignment matrix promise?"""
+"""`fedgt design`: what does an assignment matrix promise, or which one should a consortium take?"""
 
 import json
 from pathlib import Path
@@ -8,27 +8,93 @@ import typer
 
 
 def design(
-    matrix: Annotated[Path | None, typer.Option(help="CSV or JSON file with the assignment matrix.")] = None,
-    name: Annotated[str | None, typer.Option(help="A named design instead, such as bch-15x8.")] = None,
+    matrix: Annotated[Path | None, typer.Option(help="Describe the matrix in this CSV or JSON file.")] = None,
+    name: Annotated[str | None, typer.Option(help="Describe a named design instead, such as bch-15x8.")] = None,
+    clients: Annotated[
+        int | None, typer.Option(help="Search designs for this many clients (with --privacy and --max-malicious).")
+    ] = None,
+    privacy: Annotated[int | None, typer.Option(help="No combination of sums may mix fewer clients.")] = None,
+    max_malicious: Annotated[int | None, typer.Option(help="The most attackers that you fear.")] = None,
     kappa: Annotated[float, typer.Option(help="Accepted P(all groups contaminated).")] = 0.2,
+    groups_max: Annotated[int | None, typer.Option(help="The most groups (secure sums) of a test round.")] = None,
+    error_rate: Annotated[float, typer.Option(help="False alarm and misdetection rate of one group's test.")] = 0.05,
+    dropouts: Annotated[int, typer.Option(help="Clients that are expected to be missing.")] = 0,
+    evidence: Annotated[str, typer.Option(help="binary (outcomes) or graded (evidence from group sums).")] = "binary",
+    seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
+    effort: Annotated[float, typer.Option(help="Scales the search; 1 takes about half a minute for 20 clients.")] = 1.0,
+    out: Annotated[Path | None, typer.Option(help="Write the recommended design as plan.json.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the trade-off (.svg, .png or .pdf).")] = None,
+    cache: Annotated[Path | None, typer.Option(help="Remember evaluations here, to resume a search.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    write: Annotated[Path | None, typer.Option(help="Write the matrix to this CSV file as well.")] = None,
+    write: Annotated[Path | None, typer.Option(help="Write the (recommended) matrix to this CSV file.")] = None,
 ) -> None:
-    """Describe a design: group sizes, real privacy r, P(all groups contaminated), the most attackers it stands."""
-    from fedgt.design import all_contaminated, max_malicious, named_design, named_designs, read_design
-    from fedgt.errors import DesignError, SpecError
+    """Describe a design (--matrix or --name), or search the best ones (--clients, --privacy, --max-malicious)."""
+    from fedgt.errors import SpecError
+
+    described = (matrix is not None) + (name is not None)
+    if clients is None and described == 1:
+        lost = {
+            "--privacy": privacy,
+            "--max-malicious": max_malicious,
+            "--groups-max": groups_max,
+            "--out": out,
+            "--plot": plot,
+            "--cache": cache,
+        }
+        if given := [option for option, value in lost.items() if value is not None]:
+            raise SpecError(f"{', '.join(given)} belong to a search: give --clients instead of --matrix or --name")
+        _describe(matrix, name, kappa, seed, as_json=as_json, write=write)
+        return
+    if clients is None or described:
+        from fedgt.design import named_designs
+
+        raise SpecError(
+            "give --matrix FILE or --name NAME to describe a design, or --clients N --privacy R --max-malicious Q to search "
+            f"one; known names are {', '.join(named_designs())}"
+        )
+    if privacy is None or max_malicious is None:
+        raise SpecError("a search needs --privacy (the promised r) and --max-malicious (the most attackers you fear)")
+    from fedgt.cli.design_search import search_designs
+
+    search_designs(
+        clients=clients,
+        privacy=privacy,
+        max_malicious=max_malicious,
+        kappa=kappa,
+        groups_max=groups_max,
+        error_rate=error_rate,
+        dropouts=dropouts,
+        evidence=evidence,
+        seed=seed,
+        effort=effort,
+        out=out,
+        plot=plot,
+        cache=cache,
+        as_json=as_json,
+        write=write,
+    )
+
+
+def _describe(
+    matrix: Path | None, name: str | None, kappa: float, seed: int, *, as_json: bool, write: Path | None
+) -> None:
+    import numpy as np
+
+    from fedgt.cli.design_search import write_csv
+    from fedgt.design import named_design, read_design
+    from fedgt.design.contamination import contamination
+    from fedgt.errors import DesignError
     from fedgt.privacy import minimum_support
 
-    if (matrix is None) == (name is None):
-        raise SpecError(f"give --matrix FILE or --name NAME; known names are {', '.join(named_designs())}")
     chosen = read_design(matrix) if matrix is not None else named_design(name or "")
     support = minimum_support(chosen.matrix)
     if support is None:  # a design has no empty group, so something is always revealed
         raise DesignError(f"design {chosen.name!r} reveals nothing")
-    contamination = all_contaminated(chosen).tolist()
-    most = max_malicious(chosen, kappa)
+    found = contamination(chosen, rng=np.random.default_rng(seed))
+    probabilities = found.probability.tolist()
+    most = found.max_malicious(kappa)
     if write is not None:
-        write.write_text("".join(",".join(map(str, row)) + "\n" for row in chosen.matrix.tolist()), encoding="utf-8")
+        write_csv(write, chosen)
     if as_json:
         typer.echo(
             json.dumps(
@@ -37,7 +103,9 @@ def design(
                     "groups": chosen.groups,
                     "group_sizes": chosen.group_sizes.tolist(),
                     "privacy": support.r,
-                    "contamination": contamination,
+                    "contamination": probabilities,
+                    "contamination_exact": found.exact,
+                    "contamination_standard_error": found.standard_error.tolist(),
                     "max_malicious": most,
                     "privacy_exact": support.exact,
                     "privacy_combination": {
@@ -57,10 +125,11 @@ def design(
     typer.echo(f"privacy r: {support.r}{bound}: no combination of the group sums mixes fewer clients")
     terms = [f"{b} u{i}" for i, b in enumerate(support.combination) if b]
     typer.echo(f"  attained by {' + '.join(terms)} over clients {' '.join(map(str, support.clients))}")
-    typer.echo(f"most attackers at kappa = {kappa:g}: {most}")
+    typer.echo(f"most attackers at kappa = {kappa:g}: {most}{'' if found.exact else ' (sampled)'}")
     typer.echo("P(all groups contaminated | n_m attackers):")
-    for attackers, probability in enumerate(contamination):
+    for attackers, probability in enumerate(probabilities):
         if attackers <= most + 3:
-            typer.echo(f"  {attackers:>3}  {probability:.6f}")
+            error = found.standard_error[attackers]
+            typer.echo(f"  {attackers:>3}  {probability:.6f}{f' +- {error:.6f}' if error else ''}")
     if chosen.untested:
         typer.echo(f"in no group, never tested: clients {' '.join(map(str, chosen.untested))}")

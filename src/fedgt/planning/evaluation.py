@@ -1,0 +1,284 @@
+"""One design under the demands of a consortium: everything that the search compares, and a memory of it on disk."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import combinations, product
+from math import comb
+from pathlib import Path
+
+import numpy as np
+
+from fedgt.design import Design
+from fedgt.design.contamination import contamination
+from fedgt.errors import DesignError, SpecError
+from fedgt.planning.demands import Demands
+from fedgt.planning.expected import MAX_TABLE, expected, least_wrong
+from fedgt.planning.margin import margin
+from fedgt.planning.ties import MAX_SETS, set_count, ties
+from fedgt.privacy import minimum_support
+from fedgt.types import FloatArray, frozen
+
+logger = logging.getLogger(__name__)
+
+_STATES = 300_000  # sets of columns that the exact r may cost inside a search; beyond it a proved lower bound counts
+_SAMPLES = 2_000  # sets of malicious clients where not all outcomes can be listed
+_DROPOUT_SETS = 60  # sets of dropouts that are looked at
+_MARGIN_SETS = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Figures:
+    """What designs are compared by; larger gains are better.
+
+    Attributes:
+        design: The design.
+        r: The proved minimum support: the privacy that may be claimed.
+        r_exact: Whether r is known and not only bounded from below.
+        max_malicious: n_m^max at the demanded kappa; None for graded evidence, which needs no clean group.
+        expected_mean: Expected wrong (missed and falsely accused) clients, averaged over n_m = 0..max_malicious demanded.
+        standard_error: Of `expected_mean`; 0 where exact.
+        margin: Graded evidence: the smallest separation of two sets that are not tied, in standard deviations of one
+            client's model per unit of attack; None for binary outcomes.
+    """
+
+    design: Design
+    r: int
+    r_exact: bool
+    max_malicious: int | None
+    expected_mean: float
+    standard_error: float = 0.0
+    margin: float | None = None
+
+    @property
+    def groups(self) -> int:
+        """The number of groups, which is the number of secure sums of a test round."""
+        return self.design.groups
+
+    @property
+    def gains(self) -> tuple[float, float, float, float]:
+        """Fewer groups, r, n_m^max or margin, fewer wrong clients; .01 clients and .05 of margin are no difference."""
+        third = self.max_malicious if self.max_malicious is not None else round(20.0 * (self.margin or 0.0))
+        return (-self.groups, self.r, float(third), -round(self.expected_mean, 2))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Evaluation:
+    """The figures of a design of the Pareto set, and what a reader of the table wants to know besides.
+
+    Attributes:
+        figures: What it was compared by.
+        r_after: The worst r once the expected number of clients are missing: max(1, r - dropouts), attained when they sit in
+            one least combination.
+        keeps_promise: The fraction of sets of that many missing clients after which r is still at least the demanded
+            privacy (all of them, or 60 drawn at random); 1 with no dropouts.
+        missed: float64[max_malicious + 1]: expected malicious clients not flagged, by n_m. For graded evidence, where only
+            their sum is known, NaN.
+        accused: float64[max_malicious + 1]: expected benign clients flagged, by n_m; NaN likewise.
+        wrong: float64[max_malicious + 1]: both together.
+    """
+
+    figures: Figures
+    r_after: int
+    keeps_promise: float
+    missed: FloatArray
+    accused: FloatArray
+    wrong: FloatArray
+
+    @property
+    def design(self) -> Design:
+        """The design."""
+        return self.figures.design
+
+    @property
+    def expected_most(self) -> float:
+        """Expected wrong clients at n_m = the demanded max_malicious."""
+        return float(self.wrong[-1])
+
+
+class Memory:
+    """Figures by key, kept as JSON lines so that an interrupted search goes on where it stopped.
+
+    Args:
+        path: The file; it need not exist. None remembers within this process only.
+
+    Raises:
+        SpecError: If the file cannot be read or written, or is no such file.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        """Read what is there; a last line that was cut off by an interruption is dropped."""
+        self._path = path
+        self._known: dict[str, Mapping[str, float]] = {}
+        if path is None:
+            return
+        try:
+            text = path.read_text(encoding="utf-8") if path.exists() else ""
+            lines = text.splitlines()
+            for number, line in enumerate(lines, start=1):
+                try:
+                    entry = json.loads(line)
+                    self._known[entry["key"]] = {name: float(value) for name, value in entry["figures"].items()}
+                except (ValueError, KeyError, TypeError, AttributeError) as error:
+                    if number < len(lines) or text.endswith("\n"):
+                        raise SpecError(
+                            f"{path}, line {number}: not a remembered evaluation; give another file"
+                        ) from error
+                    logger.warning("%s: the last line is incomplete and was dropped", path)
+                    path.write_text("".join(f"{one}\n" for one in lines[:-1]), encoding="utf-8")
+            path.touch()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SpecError(f"{path} cannot be used to remember evaluations: {error}") from error
+
+    def __len__(self) -> int:
+        """How many evaluations are known."""
+        return len(self._known)
+
+    def recall(
+        self, kind: str, design: Design, demands: Demands, make: Callable[[], Mapping[str, float]]
+    ) -> Mapping[str, float]:
+        """The remembered figures of a design under the demands, made and written down if there are none."""
+        shape = f"{design.groups}x{design.clients}:".encode()
+        matrix = hashlib.sha256(shape + np.packbits(design.matrix).tobytes()).hexdigest()
+        key = f"{kind}:{matrix[:32]}:{demands.digest[:16]}"
+        if key not in self._known:
+            self._known[key] = found = {name: float(value) for name, value in make().items()}
+            if self._path is not None:
+                with self._path.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps({"key": key, "figures": found}, sort_keys=True) + "\n")
+        return self._known[key]
+
+
+def figures(design: Design, demands: Demands, *, memory: Memory, seed: int = 0) -> Figures:
+    """What a design is compared by.
+
+    Args:
+        design: Of the demanded number of clients.
+        demands: What is asked.
+        memory: Looked up first.
+        seed: Of what has to be sampled (with the design itself, so that the order of evaluations does not matter).
+
+    Raises:
+        DesignError: If the design has another number of clients, or more sets than graded evidence can compare.
+    """
+    if design.clients != demands.clients:
+        raise DesignError(f"design {design.name!r} has {design.clients} clients, {demands.clients} are demanded")
+    found = memory.recall(f"figures-{seed}", design, demands, lambda: _figures(design, demands, seed))
+    graded = demands.evidence == "graded"
+    return Figures(
+        design=design,
+        r=int(found["r"]),
+        r_exact=bool(found["r_exact"]),
+        max_malicious=None if graded else int(found["max_malicious"]),
+        expected_mean=found["expected_mean"],
+        standard_error=found["standard_error"],
+        margin=found["margin"] if graded else None,
+    )
+
+
+def evaluate(found: Figures, demands: Demands, *, seed: int = 0) -> Evaluation:
+    """The rest of the table for a design of the Pareto set: errors by n_m, and what dropouts do."""
+    design, counts = found.design, range(demands.max_malicious + 1)
+    rng = _rng(design, seed)
+    if demands.evidence == "graded":
+        wrong = ties(design, demands.max_malicious).expected_wrong
+        missed = accused = frozen(np.full(len(wrong), np.nan), np.float64)
+    else:
+        errors = expected(
+            design, demands.rates, malicious=counts, largest=demands.max_malicious, rng=rng, samples=_SAMPLES
+        )
+        missed, accused, wrong = errors.missed, errors.accused, frozen(errors.wrong, np.float64)
+    return Evaluation(
+        figures=found,
+        r_after=max(1, found.r - demands.dropouts),
+        keeps_promise=_keeps_promise(design, demands, found.r, rng),
+        missed=missed,
+        accused=accused,
+        wrong=wrong,
+    )
+
+
+def _rng(design: Design, seed: int) -> np.random.Generator:
+    return np.random.default_rng([seed, *np.packbits(design.matrix).tolist()])
+
+
+def _figures(design: Design, demands: Demands, seed: int) -> dict[str, float]:
+    support = minimum_support(design.matrix, max_states=_STATES)
+    if support is None:  # pragma: no cover - a design has no empty group
+        raise DesignError(f"design {design.name!r} reveals nothing")
+    known: dict[str, float] = {"r": support.lower, "r_exact": support.exact, "standard_error": 0.0}
+    if demands.evidence == "graded":
+        return known | _graded_figures(design, demands)
+    rng, most = _rng(design, seed), demands.max_malicious
+    stands = contamination(design, rng=rng, samples=50_000).max_malicious(demands.kappa)
+    if design.clients << design.groups <= MAX_TABLE:
+        return known | {"max_malicious": stands, "expected_mean": least_wrong(design, demands.rates, most)}
+    errors = expected(design, demands.rates, malicious=range(most + 1), largest=most, rng=rng, samples=_SAMPLES)
+    # The same sets do not serve every n_m: the errors add like independent ones.
+    error = float(np.sqrt((errors.standard_error**2).sum()) / (most + 1))
+    return known | {
+        "max_malicious": stands,
+        "expected_mean": float(errors.wrong.mean()),
+        "standard_error": error,
+    }
+
+
+def _graded_figures(design: Design, demands: Demands) -> dict[str, float]:
+    """Ties by direction, noise-free, and the margin over the sizes that can be compared pair by pair."""
+    most = demands.max_malicious
+    if set_count(design.clients, most) > MAX_SETS:
+        most = max(q for q in range(most) if set_count(design.clients, q) <= MAX_SETS)
+        raise DesignError(
+            f"max_malicious {demands.max_malicious} of {design.clients} clients has too many sets to compare exactly; "
+            f"at most {most} can be asked for with graded evidence"
+        )
+    found = ties(design, most)
+    size = max((q for q in range(1, most + 1) if set_count(design.clients, q) <= _MARGIN_SETS), default=1)
+    apart = margin(design, found if size == most else ties(design, size))
+    return {
+        "expected_mean": float(found.expected_wrong.mean()),
+        "margin": float(apart.separation.min()),
+    }
+
+
+def _keeps_promise(design: Design, demands: Demands, r: int, rng: np.random.Generator) -> float:
+    k, n = demands.dropouts, demands.clients
+    if k == 0 or r - k >= demands.privacy:
+        return 1.0
+    if comb(n, k) <= _DROPOUT_SETS:
+        missing = [list(one) for one in combinations(range(n), k)]
+    else:
+        missing = np.argsort(rng.random((_DROPOUT_SETS, n)), axis=1)[:, :k].tolist()
+    kept = 0
+    for one in missing:
+        rest = np.delete(design.matrix, one, axis=1)
+        support = minimum_support(rest, enough=demands.privacy, max_states=_STATES) if rest.any() else None
+        kept += support is None or support.lower >= demands.privacy
+    return kept / len(missing)
+
+
+def private(design: Design, privacy: int) -> bool:
+    """Whether r >= privacy is proved; combinations of up to three groups with weights 1 and -1 are tried first."""
+    rows = design.matrix.astype(np.int64)
+    for size in range(1, min(3, len(rows)) + 1):
+        chosen = np.array(list(combinations(range(len(rows)), size)))
+        for signs in product((1, -1), repeat=size - 1):
+            mixed = np.tensordot(np.array([1, *signs]), rows[chosen], axes=(0, 1))
+            weight = np.count_nonzero(mixed, axis=1)
+            if ((weight > 0) & (weight < privacy)).any():
+                return False
+    support = minimum_support(rows, enough=privacy, max_states=_STATES)
+    return support is not None and support.lower >= privacy
+
+
+def objective(design: Design, demands: Demands) -> tuple[float, float]:
+    """(how far P(all contaminated at max_malicious) exceeds kappa, mean expected wrong clients): smaller is better.
+
+    Binary outcomes only, for designs whose outcomes can all be listed.
+    """
+    if design.clients << design.groups > MAX_TABLE:
+        raise DesignError(f"design {design.name!r} is too large to be improved step by step")
+    excess = max(0.0, float(contamination(design).probability[demands.max_malicious]) - demands.kappa)
+    return excess, least_wrong(design, demands.rates, demands.max_malicious)

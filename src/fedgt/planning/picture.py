@@ -1,0 +1,81 @@
+"""The trade-off in one picture: wrong clients against secure sums, one line for each r."""
+
+from pathlib import Path
+
+from fedgt.errors import SpecError
+from fedgt.planning.search import SearchResult
+
+FORMATS = (".svg", ".png", ".pdf")
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a picture that could not be drawn, before a search has run for it.
+
+    Raises:
+        SpecError: If the file has another ending than `.svg`, `.png` or `.pdf`, or matplotlib is not installed.
+    """
+    if path.suffix.lower() not in FORMATS:
+        raise SpecError(f"picture {path}: the name must end with one of {', '.join(FORMATS)}")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise SpecError("plots need matplotlib: pip install 'fedgt[plots]'") from error
+
+
+def draw_tradeoff(path: Path, result: SearchResult) -> None:
+    """Draw the Pareto set: expected wrong clients over groups, one line of the best designs for each r.
+
+    The numbers at the points are n_m^max (binary evidence). The recommended design has a ring. The file has no date
+    in it, so the same result gives the same file.
+
+    Raises:
+        SpecError: As `check_picture`.
+        OSError: If the file cannot be written.
+    """
+    check_picture(path)
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    demands = result.demands
+    with mpl.rc_context({"svg.hashsalt": "fedgt", "svg.fonttype": "none"}):
+        figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.add_subplot()
+        for r in sorted({one.figures.r for one in result.front}):
+            points = [one.figures for one in result.front if one.figures.r == r]
+            best: dict[int, float] = {}
+            for one in points:
+                best[one.groups] = min(one.expected_mean, best.get(one.groups, one.expected_mean))
+            (line,) = axes.plot(list(best), list(best.values()), label=f"r = {r}")
+            places = ([one.groups for one in points], [one.expected_mean for one in points])
+            axes.plot(*places, marker="o", markersize=4, linestyle="none", color=line.get_color())
+            for one in points:
+                if one.max_malicious is not None:
+                    axes.annotate(
+                        str(one.max_malicious),
+                        (one.groups, one.expected_mean),
+                        textcoords="offset points",
+                        xytext=(4, 4),
+                        fontsize=7,
+                        color=line.get_color(),
+                    )
+        chosen = result.recommended.figures
+        axes.plot(
+            [chosen.groups], [chosen.expected_mean], marker="o", markersize=12, fillstyle="none", color="black", lw=0
+        )
+        axes.set_xlabel("groups = secure sums of a test round")
+        axes.set_ylabel(f"expected wrong clients, mean of n_m = 0..{demands.max_malicious}")
+        axes.set_title(
+            f"{demands.clients} clients, privacy {demands.privacy}, up to {demands.max_malicious} malicious, "
+            f"{demands.evidence} evidence",
+            fontsize=10,
+        )
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
+        metadata = {"svg": {"Date": None}, "png": {"Software": None}, "pdf": {"CreationDate": None}}
+        kind = path.suffix.lower()[1:]
+        figure.savefig(path, format=kind, metadata=metadata[kind])

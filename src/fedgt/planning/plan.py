@@ -1,0 +1,250 @@
+"""`plan.json`: who shares a group, what was promised, and how outcomes become accusations. Strict, versioned, checked.
+
+A plan is written by `fedgt design` and completed by the members of a consortium: their names, keys, thresholds, clip, bits
+and the signature are optional here, under the names that `fedgt.secagg` gives them. docs/plan.schema.json describes it.
+"""
+
+import json
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fedgt.decode import Strategy
+from fedgt.design import Design, from_matrix
+from fedgt.errors import DesignError, SpecError
+from fedgt.planning.demands import Demands, Evidence
+from fedgt.planning.evaluation import Figures
+from fedgt.privacy import minimum_support
+from fedgt.screen import Utility
+
+_LARGEST_FILE = 2**24
+_HEX_KEY = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class DesignPart(_Part):
+    """Who shares a group."""
+
+    name: str = Field(description="A short name of the design.")
+    source: str = Field(description="Where the matrix comes from.")
+    matrix: tuple[tuple[Literal[0, 1], ...], ...] = Field(
+        description="One row per group, one column per client; 1 when the client is in the group."
+    )
+
+
+class PrivacyPart(_Part):
+    """What no combination of the sums may undercut, and the certificate of what the design gives."""
+
+    promised: int = Field(ge=1, description="No combination of everything revealed mixes fewer clients.")
+    r: int = Field(
+        ge=1, description="The minimum support of the design over the reals (a proved lower bound if not exact)."
+    )
+    exact: bool = Field(description="Whether r is known and not only bounded from below.")
+    combination: dict[str, str] = Field(
+        description='Group -> rational multiplier, such as {"u0": "1/3"}: a combination of few clients.'
+    )
+    clients: tuple[int, ...] = Field(description="The columns that this combination mixes; exactly r of them if exact.")
+
+
+class ScreenPart(_Part):
+    """How a group sum becomes evidence."""
+
+    utility: Literal["recall", "top1", "balanced-accuracy"] = Field(
+        "balanced-accuracy", description="What is measured on the validation set."
+    )
+    source_label: int | None = Field(None, ge=0, description="The label under attack, needed by `recall`.")
+    silhouette_threshold: float = Field(0.6, description="s^thres of the paper.")
+
+
+class StrategyPart(_Part):
+    """How evidence becomes accusations."""
+
+    name: Strategy = Field("bayes", description="See docs/decoding.md.")
+    beta: float = Field(0.5, ge=0, le=1, description="Weight of a misdetection against a false alarm.")
+    kappa: float = Field(0.2, ge=0, le=1, description="Accepted P(all groups contaminated).")
+    largest: int = Field(ge=0, description="The most attackers that are expected: n_m^max of the prior.")
+    false_alarm: float = Field(0.05, ge=0, le=1, description="Assumed P(positive | clean group).")
+    misdetection: float = Field(0.05, ge=0, le=1, description="Assumed P(negative | contaminated group).")
+
+
+class Plan(_Part):
+    """A plan; `members` and what follows are added by the consortium.
+
+    Raises:
+        ValidationError: If a field is wrong, or parts do not fit one another.
+    """
+
+    version: Literal[1] = Field(1, description="Of this format.")
+    evidence: Evidence = Field(description="What the screen hands to the decoder.")
+    design: DesignPart
+    privacy: PrivacyPart
+    screen: ScreenPart = ScreenPart.model_construct()
+    strategy: StrategyPart
+    members: tuple[str, ...] | None = Field(None, description="Client ids, one per column.")
+    keys: dict[str, _HEX_KEY] | None = Field(
+        None, description="Client id (and `server`) -> public Ed25519 key, 64 hexadecimal digits."
+    )
+    thresholds: tuple[int, ...] | None = Field(
+        None, description="Per group, how many members must help to open its sum; above half."
+    )
+    clip: float | None = Field(None, gt=0, description="Entries of an update are clipped to [-clip, clip].")
+    fraction_bits: int | None = Field(None, ge=0, le=52, description="The fixed-point step is 2^-fraction_bits.")
+    ring_bits: Literal[32, 64] | None = Field(None, description="Sums are taken modulo 2^ring_bits.")
+    signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$")] | None = Field(
+        None, description="Ed25519 over the canonical form of everything else, 128 hexadecimal digits."
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> "Plan":
+        rows = self.design.matrix
+        clients = self.assignment.clients  # raises, as a ValueError, if the matrix is no assignment
+        if self.privacy.promised > self.privacy.r:
+            raise ValueError(f"privacy {self.privacy.promised} is promised, but the design gives r = {self.privacy.r}")
+        if self.members is not None and (len(self.members) != clients or len(set(self.members)) != clients):
+            raise ValueError(f"{len(self.members)} members for {clients} columns; one id each is needed, all different")
+        if self.thresholds is not None:
+            if len(self.thresholds) != len(rows):
+                raise ValueError(f"{len(self.thresholds)} thresholds for {len(rows)} groups; one each is needed")
+            for group, (threshold, row) in enumerate(zip(self.thresholds, rows, strict=True)):
+                if not sum(row) < 2 * threshold <= 2 * sum(row):
+                    raise ValueError(
+                        f"group {group}: threshold {threshold} of {sum(row)} members; more than half, at most all"
+                    )
+        if self.keys is not None and self.members is not None and (lost := set(self.members) - set(self.keys)):
+            raise ValueError(f"no key for {', '.join(sorted(lost))}")
+        if self.screen.utility == "recall" and self.screen.source_label is None:
+            raise ValueError("utility 'recall' needs the source_label")
+        if self.strategy.largest > clients:
+            raise ValueError(f"largest = {self.strategy.largest} attackers of {clients} clients")
+        return self
+
+    @property
+    def assignment(self) -> Design:
+        """The design as the library uses it.
+
+        Raises:
+            DesignError: If the matrix is no assignment (rows of different length, an empty group).
+        """
+        return from_matrix(self.design.matrix, name=self.design.name, source=self.design.source)
+
+
+def make_plan(
+    found: Figures, demands: Demands, *, utility: Utility = Utility.BALANCED_ACCURACY, source_label: int | None = None
+) -> Plan:
+    """The plan of a design that was found for the demands, with its certificate.
+
+    Args:
+        found: A design of the Pareto set.
+        demands: What it was found for; their privacy is what is promised.
+        utility: Of the screen.
+        source_label: For the utility `recall`.
+
+    Raises:
+        DesignError: If the design does not keep the demanded privacy.
+    """
+    support = minimum_support(found.design.matrix, max_states=300_000)
+    if support is None or support.lower < demands.privacy:
+        raise DesignError(
+            f"design {found.design.name!r} does not keep privacy {demands.privacy}: r = "
+            f"{'none' if support is None else support.lower}"
+        )
+    return Plan(
+        evidence=demands.evidence,
+        design=DesignPart(
+            name=found.design.name,
+            source=found.design.source,
+            matrix=tuple(tuple(row) for row in found.design.matrix.tolist()),
+        ),
+        privacy=PrivacyPart(
+            promised=demands.privacy,
+            r=support.lower,
+            exact=support.exact,
+            combination={f"u{group}": str(b) for group, b in enumerate(support.combination) if b},
+            clients=support.clients,
+        ),
+        screen=ScreenPart(utility=utility.value, source_label=source_label),
+        strategy=StrategyPart(
+            kappa=demands.kappa,
+            largest=demands.max_malicious,
+            false_alarm=demands.error_rate,
+            misdetection=demands.error_rate,
+        ),
+    )
+
+
+def write_plan(path: Path, plan: Plan) -> None:
+    """Write a plan as JSON: one line per row of the matrix, fields that are not set left out."""
+    content: dict[str, Any] = plan.model_dump(mode="json", exclude_none=True)
+    rows = content["design"].pop("matrix")
+    content["design"]["matrix"] = "MATRIX"
+    text = json.dumps(content, indent=2, ensure_ascii=False)
+    lines = ",\n      ".join(json.dumps(row, separators=(",", ":")) for row in rows)
+    path.write_text(text.replace('"MATRIX"', f"[\n      {lines}\n    ]", 1) + "\n", encoding="utf-8")
+
+
+def read_plan(path: Path) -> Plan:
+    """Read a plan and check it: its form, that its parts fit, and that the design keeps what is promised.
+
+    Raises:
+        SpecError: If the file cannot be read, a field is missing, unknown or wrong, or the stated privacy is not that of the
+            matrix; the message names the field.
+    """
+    try:
+        text = path.read_text(encoding="utf-8") if path.stat().st_size <= _LARGEST_FILE else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"plan {path} cannot be read: {error}") from error
+    if text is None:
+        raise SpecError(f"plan {path} is larger than {_LARGEST_FILE} bytes: this is no plan")
+    try:
+        plan = Plan.model_validate_json(text)
+        design = plan.assignment
+        _require_certificate(plan, design)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the whole"
+        raise SpecError(f"plan {path}: {where}: {first['msg']}") from error
+    except DesignError as error:
+        raise SpecError(f"plan {path}: {error}") from error
+    except RecursionError as error:
+        raise SpecError(f"plan {path}: nested too deeply") from error
+    return plan
+
+
+def plan_schema() -> Mapping[str, Any]:
+    """The JSON schema of `plan.json`."""
+    return Plan.model_json_schema()
+
+
+def _require_certificate(plan: Plan, design: Design) -> None:
+    """The promise is proved again from the matrix; the combination must mix exactly the stated clients."""
+    support = minimum_support(design.matrix, enough=plan.privacy.promised)
+    if support is None or support.lower < plan.privacy.promised:
+        raise DesignError(
+            f"privacy {plan.privacy.promised} is promised, but a combination of its groups mixes fewer clients (or it could "
+            "not be proved): the matrix was changed, or the promise is wrong"
+        )
+    groups = {f"u{group}": row for group, row in enumerate(design.matrix.tolist())}
+    mixed = [Fraction(0)] * design.clients
+    for name, text in plan.privacy.combination.items():
+        try:
+            factor = Fraction(text)
+        except (ValueError, ZeroDivisionError) as error:
+            raise DesignError(f"privacy.combination: {text!r} is not a rational number") from error
+        if name not in groups:
+            raise DesignError(f"privacy.combination: there is no group {name!r}")
+        mixed = [old + factor * bit for old, bit in zip(mixed, groups[name], strict=True)]
+    if tuple(np.flatnonzero([value != 0 for value in mixed]).tolist()) != plan.privacy.clients:
+        raise DesignError("privacy.combination does not mix the clients that privacy.clients lists")
+    if len(plan.privacy.clients) < plan.privacy.r or (
+        plan.privacy.exact and len(plan.privacy.clients) != plan.privacy.r
+    ):
+        raise DesignError(
+            f"privacy.r = {plan.privacy.r}, but the combination mixes {len(plan.privacy.clients)} clients"
+        )

@@ -1,0 +1,296 @@
+"""From demands to designs: all families, then small improvements, then the Pareto set and one recommendation.
+
+The result depends on demands, effort and seed alone, never on time or on what is remembered.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from fedgt.design import Design, candidates, from_matrix
+from fedgt.errors import DesignError, SpecError
+from fedgt.planning.demands import Demands, Evidence, require_possible
+from fedgt.planning.evaluation import Evaluation, Figures, Memory, evaluate, figures, objective, private
+from fedgt.planning.expected import MAX_TABLE
+from fedgt.planning.graded_search import search_graded
+
+Progress = Callable[[int, int], None]
+"""(steps done, all steps)."""
+
+_FIRST = "of the designs whose worst r after the expected dropouts keeps the demanded privacy (of all, if none does): "
+RULES: Mapping[Evidence, str] = MappingProxyType(
+    {
+        "binary": _FIRST
+        + "the fewest groups that give 85 % of the largest reduction of wrong clients, compared with accusing "
+        "nobody; of these the fewest wrong clients",
+        "graded": _FIRST
+        + "the fewest groups that give 98 % of the largest reduction of wrong clients, compared with accusing "
+        "nobody; of these the largest margin",
+    }
+)
+"""How one design of the Pareto set is recommended."""
+
+_WORK = 250_000_000  # array elements that the improvement of one number of groups may touch, times the effort
+_MOST_MOVES = 300
+_STARTS = 2
+_SHARE: Mapping[Evidence, float] = MappingProxyType({"binary": 0.85, "graded": 0.98})
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SearchResult:
+    """What was found.
+
+    Attributes:
+        demands: What was asked.
+        front: The Pareto set of the designs that meet the demands, by groups, then by expected error. Nothing found is at
+            least as good in all columns and better in one.
+        recommended: One of the front.
+        rule: How it was chosen, in words.
+        looked_at: How many designs were looked at.
+        seed: Of the search.
+    """
+
+    demands: Demands
+    front: tuple[Evaluation, ...]
+    recommended: Evaluation
+    rule: str
+    looked_at: int
+    seed: int
+
+
+def search(
+    demands: Demands,
+    *,
+    seed: int = 0,
+    effort: float = 1.0,
+    draws: int = 12,
+    memory: Memory | None = None,
+    progress: Progress | None = None,
+) -> SearchResult:
+    """The Pareto set of designs that meet the demands.
+
+    Binary evidence: every family of `fedgt.design.candidates` for every number of groups, and from the best of each a climb
+    by single moves (move a client to another group, or add or remove it) that keeps r and lowers the expected error of
+    `bayes`. Graded evidence: the same families judged by ties and margin, and `search_graded`.
+
+    Args:
+        demands: What is asked.
+        seed: The same seed gives the same result.
+        effort: Scales the moves of the climbs; 1 takes about half a minute for 20 clients on one core.
+        draws: Designs of each random family for every number of groups.
+        memory: What is known already is not computed again.
+        progress: Told after every step.
+
+    Raises:
+        SpecError: If the effort is not positive.
+        DesignError: If no design can meet the demands, or none was found: with the demand that binds and what is nearest.
+    """
+    if not effort > 0:
+        raise SpecError(f"effort = {effort}; a number above 0 is needed")
+    require_possible(demands)
+    memory = Memory() if memory is None else memory
+    first = max(2 if demands.evidence == "graded" else 1, demands.groups_needed)
+    sizes = list(range(first, demands.groups_limit + 1))
+    if not sizes:
+        raise DesignError(
+            f"privacy {demands.privacy} of {demands.clients} clients leaves {demands.groups_limit} group(s), at least "
+            f"{first} are needed: lower the privacy to {demands.clients - first + 1} or less"
+        )
+    moves = [_moves(demands, groups, effort) for groups in sizes]
+    steps = _Steps(progress, sum(1 + count for count in moves))
+    rng = np.random.default_rng(seed)
+    looked_at = 0
+    designs: list[Design] = []
+    near: list[Design] = []
+    for groups, count, child in zip(sizes, moves, rng.spawn(len(sizes)), strict=True):
+        family = list(candidates(demands.clients, groups=range(groups, groups + 1), rng=child, draws=draws))
+        looked_at += len(family)
+        keeping = [design for design in family if _private(design, demands, memory)]
+        near += [design for design in family if design not in keeping][:40]
+        steps.done()
+        if demands.evidence == "graded":
+            designs += keeping
+            designs += _graded(demands, groups, count, child, steps)
+            looked_at += count
+            continue
+        designs += keeping
+        climbed, tried = _climbed(demands, keeping, count, child, memory, steps)
+        designs += climbed
+        looked_at += tried
+    found = [figures(design, demands, memory=memory, seed=seed) for design in designs]
+    meeting = [one for one in found if _meets(one, demands)]
+    if not meeting:
+        if first > 1:  # with fewer groups than the attackers need, the privacy may at least be kept
+            fewer = candidates(demands.clients, groups=range(1, first), rng=rng, draws=min(draws, 4))
+            kept = [design for design in fewer if _private(design, demands, memory)]
+            found += [figures(design, demands, memory=memory, seed=seed) for design in kept]
+        others = [figures(design, demands, memory=memory, seed=seed) for design in near]
+        raise DesignError(_nothing(demands, found, others, looked_at))
+    front = tuple(evaluate(one, demands, seed=seed) for one in pareto(meeting))
+    return SearchResult(
+        demands=demands,
+        front=front,
+        recommended=recommended(front, demands),
+        rule=RULES[demands.evidence],
+        looked_at=looked_at,
+        seed=seed,
+    )
+
+
+def pareto(evaluations: Sequence[Figures]) -> tuple[Figures, ...]:
+    """Those that no other one beats: the first of equals stays; by groups, then by expected error."""
+    gains = np.array([one.gains for one in evaluations])
+    kept = []
+    for i, one in enumerate(evaluations):
+        at_least = (gains >= gains[i]).all(axis=1)
+        better = at_least & (gains > gains[i]).any(axis=1)
+        equal_before = (gains[:i] == gains[i]).all(axis=1)
+        if not better.any() and not equal_before.any():
+            kept.append(one)
+    return tuple(sorted(kept, key=lambda one: (one.groups, one.expected_mean, -one.r, one.design.name)))
+
+
+def recommended(front: Sequence[Evaluation], demands: Demands) -> Evaluation:
+    """One of the front, by `RULES`."""
+    keeping = [one for one in front if one.r_after >= demands.privacy] or list(front)
+    nobody = demands.max_malicious / 2  # wrong clients on average when nobody is ever accused
+    least = min(one.figures.expected_mean for one in keeping)
+    enough = nobody - _SHARE[demands.evidence] * (nobody - least) + _ROUNDING
+    close = [one for one in keeping if one.figures.expected_mean <= enough]
+    fewest = min(one.figures.groups for one in close)
+    return min(
+        (one for one in close if one.figures.groups == fewest),
+        key=lambda one: (
+            -round(one.figures.margin or 0.0, 3),  # 0 for binary evidence
+            round(one.figures.expected_mean, 3),
+            -one.figures.r,
+            one.design.name,
+        ),
+    )
+
+
+class _Steps:
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self._progress, self._total, self._done = progress, total, 0
+
+    def done(self, count: int = 1) -> None:
+        self._done += count
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+
+def _moves(demands: Demands, groups: int, effort: float) -> int:
+    if demands.evidence == "graded":
+        return max(1, round(60 * effort))
+    if demands.clients << groups > MAX_TABLE:
+        return 0
+    size = (demands.clients << groups) * groups
+    return min(round(_MOST_MOVES * effort), max(2, round(_WORK * effort / size)))
+
+
+def _private(design: Design, demands: Demands, memory: Memory) -> bool:
+    kept = memory.recall("private", design, demands, lambda: {"kept": private(design, demands.privacy)})
+    return bool(kept["kept"])
+
+
+def _objective(design: Design, demands: Demands, memory: Memory) -> tuple[float, float]:
+    def made() -> dict[str, float]:
+        excess, wrong = objective(design, demands)
+        return {"excess": excess, "wrong": wrong}
+
+    found = memory.recall("objective", design, demands, made)
+    return found["excess"], found["wrong"]
+
+
+def _climbed(
+    demands: Demands, starts: Sequence[Design], moves: int, rng: np.random.Generator, memory: Memory, steps: _Steps
+) -> tuple[list[Design], int]:
+    """Improve the best designs of one number of groups by single moves; only what became better comes back."""
+    if not starts or moves == 0 or starts[0].groups == 1:
+        steps.done(moves)
+        return [], 0
+    ranked = sorted(starts, key=lambda design: _objective(design, demands, memory))[:_STARTS]
+    improved = []
+    for number, start in enumerate(ranked):
+        share = moves // len(ranked) + (moves % len(ranked) if number == 0 else 0)
+        best, score = start, _objective(start, demands, memory)
+        for _ in range(share):
+            changed = _changed(best, demands.privacy, rng)
+            steps.done()
+            if changed is None:
+                continue
+            now = _objective(changed, demands, memory)
+            if now < score and _private(changed, demands, memory):
+                best, score = changed, now
+        if best is not start:
+            improved.append(
+                from_matrix(
+                    best.matrix,
+                    name=f"searched-{best.clients}x{best.groups}-{number}",
+                    source=f"single moves from {start.name} ({start.source})",
+                )
+            )
+    return improved, moves
+
+
+def _changed(design: Design, privacy: int, rng: np.random.Generator) -> Design | None:
+    """One client joins, leaves or changes a group; None where that empties a column or makes a group too small."""
+    matrix = design.matrix.copy()
+    group = int(rng.integers(design.groups))
+    kind = int(rng.integers(3))
+    inside, outside = np.flatnonzero(matrix[group]), np.flatnonzero(matrix[group] == 0)
+    if kind != 1 and inside.size:  # leaves, or changes places
+        matrix[group, rng.choice(inside)] = 0
+    if kind != 0 and outside.size:
+        matrix[group, rng.choice(outside)] = 1
+    if matrix[group].sum() < privacy or (matrix.sum(axis=0) == 0).any():
+        return None
+    return from_matrix(matrix, name=design.name, source=design.source)
+
+
+def _graded(demands: Demands, groups: int, moves: int, rng: np.random.Generator, steps: _Steps) -> list[Design]:
+    if groups >= demands.clients:
+        steps.done(moves)
+        return []
+    found = search_graded(
+        demands.clients,
+        groups,
+        privacy=demands.privacy,
+        rng=rng,
+        n_max=demands.max_malicious,
+        privacy_with_sum=max(1, min(demands.privacy, 4, demands.clients - groups)),
+        restarts=1,
+        moves=moves,
+        name=f"searched-graded-{demands.clients}x{groups}",
+        progress=lambda done, total: steps.done(),
+    )
+    return [] if found is None else [found.design]
+
+
+def _meets(one: Figures, demands: Demands) -> bool:
+    enough = one.max_malicious is None or one.max_malicious >= demands.max_malicious
+    return one.r >= demands.privacy and enough
+
+
+def _nothing(demands: Demands, private: Sequence[Figures], others: Sequence[Figures], looked_at: int) -> str:
+    """What binds when nothing was found, and what came nearest."""
+    head = (
+        f"no design of {demands.clients} clients with privacy {demands.privacy}, max_malicious {demands.max_malicious} at "
+        f"kappa {demands.kappa:g} and {demands.groups_limit} groups at most was found among {looked_at} (the bounds do not "
+        "rule one out)"
+    )
+    nearest = []
+    stands = [one for one in private if one.max_malicious is not None]
+    if stands:
+        most = max(stands, key=lambda one: (one.max_malicious or 0, -one.groups))
+        nearest.append(f"privacy {demands.privacy} with max_malicious {most.max_malicious} ({most.groups} groups)")
+    graded = demands.evidence == "graded"  # any number of attackers up to a minority then
+    standing = [one for one in others if graded or (one.max_malicious or 0) >= demands.max_malicious]
+    if standing:
+        most = max(standing, key=lambda one: (one.r, -one.groups))
+        nearest.append(f"max_malicious {demands.max_malicious} with privacy {most.r} ({most.groups} groups)")
+    binds = "max_malicious binds" if stands else "privacy binds"
+    return f"{head}; {binds}. Nearest found: {', or '.join(nearest) or 'none: lower several demands, or allow more groups'}"

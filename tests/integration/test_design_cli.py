@@ -1,0 +1,122 @@
+"""`fedgt design --clients ...` as a user calls it."""
+
+import json
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fedgt.design import read_design
+from fedgt.planning import read_plan
+from fedgt.privacy import minimum_support
+
+DEMANDS = ("--clients", "8", "--privacy", "2", "--max-malicious", "2", "--groups-max", "5", "--effort", "0.02")
+
+
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def fedgt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """The command line in this process, in a folder of its own."""
+
+    def run(*arguments: str | Path) -> Done:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["fedgt", *map(str, arguments)])
+        code = 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # typer's own use of click
+            from fedgt.cli import main
+
+            try:
+                main()
+            except SystemExit as stop:
+                code = int(stop.code or 0)
+        said = capsys.readouterr()
+        return Done(code, said.out, said.err)
+
+    return run
+
+
+def test_a_search_prints_a_table_and_writes_plan_picture_and_matrix(fedgt: Run, tmp_path: Path) -> None:
+    done = fedgt("design", *DEMANDS, "--dropouts", "1", "--out", "plan.json", "--plot", "p.svg", "--write", "A.csv")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    for word in ("groups", "n_m^max", "keep 2", "recommended:", "rule:", "secure sums", "bayes", "the paper counts"):
+        assert word in done.stdout
+    plan = read_plan(tmp_path / "plan.json")
+    assert (plan.privacy.promised, plan.strategy.largest) == (2, 2)
+    design = read_design(tmp_path / "A.csv")
+    assert design.matrix.tolist() == plan.assignment.matrix.tolist()
+    support = minimum_support(design.matrix)
+    assert support is not None
+    assert support.lower >= 2
+    assert "<svg" in (tmp_path / "p.svg").read_text()
+
+
+def test_the_same_seed_prints_the_same_object_with_and_without_a_cache(fedgt: Run, tmp_path: Path) -> None:
+    cache = ("--cache", tmp_path / "cache.jsonl")
+    texts = [fedgt("design", *DEMANDS, *more, "--json").stdout for more in ((), cache, cache)]
+    assert texts[0] == texts[1] == texts[2]
+    answer = json.loads(texts[0])
+    assert answer["demands"]["clients"] == 8
+    names = [one["name"] for one in answer["designs"]]
+    assert answer["recommended"] in names
+    for one in answer["designs"]:
+        assert one["privacy"] >= 2
+        assert one["max_malicious"] >= 2
+        assert len(one["matrix"]) == one["groups"] == one["secure_sums"] <= 5
+        assert len(one["expected_wrong"]) == 3
+    chosen = answer["designs"][names.index(answer["recommended"])]
+    bayes = answer["strategies"]["bayes"]
+    wrong = [missed + accused for missed, accused in zip(bayes["missed"], bayes["accused"], strict=True)]
+    assert wrong == pytest.approx(chosen["expected_wrong"])
+    assert answer["communication"]["secure_sums"] == chosen["groups"]
+
+
+def test_graded_evidence_has_a_margin_and_no_contamination_limit(fedgt: Run) -> None:
+    done = fedgt("design", *DEMANDS, "--evidence", "graded", "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["strategies"] == {}
+    assert all(one["max_malicious"] is None and one["margin"] > 0 for one in answer["designs"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--clients", "8"], "a search needs --privacy"),
+        (["--clients", "8", "--name", "bch-15x8"], "give --matrix FILE or --name NAME to describe"),
+        (["--name", "bch-15x8", "--out", "plan.json"], "--out belong to a search"),
+        ([*DEMANDS, "--plot", "p.txt"], "the name must end with one of .svg, .png, .pdf"),
+        ([*DEMANDS, "--evidence", "vibes"], "known are binary, graded"),
+        ([*DEMANDS, "--seed", "-1"], "--seed -1"),
+        (["--clients", "15", "--privacy", "9", "--max-malicious", "3", "--groups-max", "8"], "privacy binds"),
+        (["--clients", "8", "--privacy", "9", "--max-malicious", "2"], "nearest possible is 8"),
+    ],
+)
+def test_impossible_and_wrong_demands_are_one_line_on_stderr(fedgt: Run, arguments: list[str], message: str) -> None:
+    done = fedgt("design", *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_picture_without_matplotlib_is_refused_with_the_way_to_install_it(
+    fedgt: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    done = fedgt("design", *DEMANDS, "--plot", "p.svg")
+    assert done.returncode == 2
+    assert "pip install 'fedgt[plots]'" in done.stderr

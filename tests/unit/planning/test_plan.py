@@ -1,0 +1,129 @@
+"""plan.json: written, read back, and refused when something in it is not true."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedgt.design import named_design
+from fedgt.errors import DesignError, SpecError
+from fedgt.planning import Demands, Memory, Plan, make_plan, plan_schema, read_plan, write_plan
+from fedgt.planning.evaluation import figures
+from fedgt.screen import Utility
+
+DEMANDS = Demands(clients=15, privacy=4, max_malicious=5)
+
+
+def plan(**options: Any) -> Plan:
+    found = figures(named_design("bch-15x8"), DEMANDS, memory=Memory())
+    return make_plan(found, DEMANDS, **options)
+
+
+def changed(path: Path, **parts: Any) -> Path:
+    """The plan in the file with some fields replaced: `design__name` is design.name."""
+    write_plan(path, plan())
+    content = json.loads(path.read_text())
+    for name, value in parts.items():
+        at = content
+        *sections, last = name.split("__")
+        for section in sections:
+            at = at[section]
+        at[last] = value
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_a_plan_that_is_written_is_read_back_the_same(tmp_path: Path) -> None:
+    made = plan(utility=Utility.RECALL, source_label=3)
+    write_plan(tmp_path / "plan.json", made)
+    again = read_plan(tmp_path / "plan.json")
+    assert again == made
+    np.testing.assert_array_equal(again.assignment.matrix, named_design("bch-15x8").matrix)
+    assert (again.privacy.promised, again.privacy.r, again.privacy.exact) == (4, 4, True)
+    assert (again.strategy.largest, again.strategy.false_alarm) == (5, 0.05)
+    assert len((tmp_path / "plan.json").read_text().splitlines()[7].split(",")) >= 15  # a row of the matrix is one line
+
+
+def test_what_the_consortium_adds_survives_the_round_trip(tmp_path: Path) -> None:
+    members = [f"hospital-{j}" for j in range(15)]
+    added = {
+        "members": members,
+        "keys": dict.fromkeys([*members, "server"], "ab" * 32),
+        "thresholds": [3] * 8,
+        "clip": 8.0,
+        "fraction_bits": 24,
+        "ring_bits": 64,
+        "signature": "cd" * 64,
+    }
+    read = read_plan(changed(tmp_path / "plan.json", **added))
+    write_plan(tmp_path / "again.json", read)
+    assert json.loads((tmp_path / "again.json").read_text()) == json.loads((tmp_path / "plan.json").read_text())
+    assert read.members == tuple(members)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"version": 2}, "version"),
+        ({"colour": "red"}, "colour"),
+        ({"evidence": "vibes"}, "evidence"),
+        ({"design__matrix": [[1, 2], [1, 1]]}, "design.matrix"),
+        ({"design__matrix": [[1, 1], [1]]}, "same length"),
+        ({"design__matrix": [[1] * 15, [0] * 15]}, "group 1 has no members"),
+        ({"privacy__promised": 5}, "privacy 5 is promised, but the design gives r = 4"),
+        (
+            {"privacy__promised": 5, "privacy__r": 5},
+            "privacy 5 is promised, but a combination of its groups mixes fewer",
+        ),
+        ({"privacy__combination": {"u0": "1", "u1": "1"}}, "does not mix the clients"),
+        ({"privacy__combination": {"u9": "1"}}, "there is no group 'u9'"),
+        ({"privacy__combination": {"u0": "1/0"}}, "not a rational number"),
+        ({"privacy__r": 3, "privacy__promised": 3}, "the combination mixes 4 clients"),
+        ({"strategy__name": "guess"}, "strategy.name"),
+        ({"strategy__largest": 16}, "16 attackers of 15"),
+        ({"strategy__beta": "0.5"}, "strategy.beta"),
+        ({"screen": {"utility": "recall"}}, "needs the source_label"),
+        ({"members": ["a", "b"]}, "2 members for 15 columns"),
+        ({"members": ["a"] * 15}, "all different"),
+        ({"thresholds": [3] * 7}, "7 thresholds for 8 groups"),
+        ({"thresholds": [2] * 8}, "group 0: threshold 2 of 4"),
+        ({"keys": {"a": "xyz"}}, "keys"),
+        ({"clip": -1.0}, "clip"),
+        ({"ring_bits": 16}, "ring_bits"),
+        ({"signature": "00"}, "signature"),
+    ],
+)
+def test_a_plan_that_is_wrong_is_refused_by_name(tmp_path: Path, parts: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        read_plan(changed(tmp_path / "plan.json", **parts))
+
+
+def test_a_matrix_that_was_changed_after_the_promise_is_noticed(tmp_path: Path) -> None:
+    rows = named_design("bch-15x8").matrix.tolist()
+    rows[1] = [1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]  # differs from row 0 in two clients: r = 2
+    with pytest.raises(SpecError, match="privacy 4 is promised, but a combination"):
+        read_plan(changed(tmp_path / "plan.json", design__matrix=rows))
+
+
+def test_a_file_that_is_no_plan_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("[" * 100_000)
+    for path in (tmp_path / "x.json", tmp_path / "missing.json"):
+        with pytest.raises(SpecError, match=r"x\.json|missing\.json"):
+            read_plan(path)
+
+
+def test_a_promise_that_the_design_does_not_keep_makes_no_plan() -> None:
+    found = figures(named_design("bch-15x8"), DEMANDS, memory=Memory())
+    with pytest.raises(DesignError, match="does not keep privacy 5: r = 4"):
+        make_plan(found, Demands(clients=15, privacy=5, max_malicious=5))
+
+
+def test_the_schema_names_every_field_and_what_is_required() -> None:
+    schema = plan_schema()
+    assert set(schema["required"]) == {"evidence", "design", "privacy", "strategy"}
+    assert {"members", "keys", "thresholds", "clip", "fraction_bits", "ring_bits", "signature"} <= set(
+        schema["properties"]
+    )
+    assert schema["additionalProperties"] is False
