@@ -114,3 +114,26 @@ def test_a_search_that_would_take_too_long_lists_the_certificate_only() -> None:
 
 def test_nothing_revealed_exposes_nobody() -> None:
     assert exposure(np.zeros((2, 3))) is None
+
+
+def test_weights_that_are_multiples_of_the_prime_of_the_search_end_and_stay_certified() -> None:
+    prime = 2**31 - 1
+    rows = [[0, 0, 0, prime, 0], [0, 1, 1, prime, 0], [0, 0, prime, 0, prime + 1]]
+    found = exposure(np.array(rows, dtype=float))
+    assert found is not None
+    assert (found.support.lower, found.support.upper) == (1, 1)
+    true = {1: 2, 2: 2, 3: 1, 4: 2}
+    for client, size in true.items():
+        one = found.personal[client]
+        assert one is not None
+        assert one.lower <= size <= one.upper
+
+
+def test_client_weights_that_are_multiples_of_the_prime_change_nothing() -> None:
+    plain = np.array([[1, 1, 0, 1], [1, 0, 1, 1], [0, 1, 1, 1]], dtype=float)
+    weighted = plain * [2**31 - 1, 7, 2 * (2**31 - 1), 1]
+    found, heavy = exposure(plain), exposure(weighted)
+    assert found is not None
+    assert heavy is not None
+    assert heavy.support.exact
+    assert (heavy.r, heavy.clients) == (found.r, found.clients)

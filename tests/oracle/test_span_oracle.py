@@ -101,3 +101,11 @@ def test_for_the_flagged_2_and_12_ten_clients_can_be_opened_at_four_and_eleven_a
         stacked = minimum_support(np.vstack([rows, np.isin(np.arange(15), found.clients)]))
         assert stacked is not None
         assert stacked.r >= promised
+
+
+def test_a_single_combination_without_negative_weights_is_found_at_the_edge_of_what_is_possible() -> None:
+    # With client 4 to avoid, multiples of the second row and of the first minus the third are left; the latter subtracts.
+    rows = np.array([[3.0, 0, 3, 2, 2, 0], [0, 0, 0, 2, 0, 2], [3, 2, 0, 0, 2, 2]])
+    found = best_in_span(rows, target=[3, 2, 3, 2, 2, 2], forbidden=[4], nonnegative=True)
+    assert found is not None
+    assert found.weights.tolist() == [0, 0, 0, 0.5, 0, 0.5]

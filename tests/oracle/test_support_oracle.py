@@ -135,4 +135,4 @@ def test_rows_that_lose_rank_modulo_the_prime_are_refused_rather_than_overlooked
     from fedgt.errors import PrivacyError
 
     with pytest.raises(PrivacyError, match="rank"):
-        minimum_support([[2_147_483_647, 1], [0, 1]])
+        minimum_support([[1, 1], [1, 2_147_483_648]])

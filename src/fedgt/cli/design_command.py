@@ -31,6 +31,12 @@ def design(
     """Describe a design (--matrix or --name), or search the best ones (--clients, --privacy, --max-malicious)."""
     from fedgt.errors import SpecError
 
+    if seed < 0:
+        raise SpecError(f"--seed {seed}; a number from 0 on is needed")
+    # A search takes a while: what cannot be written afterwards is said before.
+    for option, path in (("--out", out), ("--plot", plot), ("--cache", cache), ("--write", write)):
+        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+            raise SpecError(f"{option} {path}: a file in a folder that exists is needed")
     described = (matrix is not None) + (name is not None)
     if clients is None and described == 1:
         lost = {
@@ -81,8 +87,7 @@ def _describe(
     import numpy as np
 
     from fedgt.cli.design_search import write_csv
-    from fedgt.design import named_design, read_design
-    from fedgt.design.contamination import contamination
+    from fedgt.design import contamination, named_design, read_design
     from fedgt.errors import DesignError
     from fedgt.privacy import minimum_support
 

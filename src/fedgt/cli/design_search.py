@@ -40,12 +40,9 @@ def search_designs(
         SpecError: If an option is wrong.
         DesignError: If nothing meets the demands.
     """
-    from fedgt.errors import SpecError
     from fedgt.planning import Demands, Memory, communication, draw_tradeoff, make_plan, search, write_plan
     from fedgt.planning.picture import check_picture
 
-    if seed < 0:
-        raise SpecError(f"--seed {seed}; a number from 0 on is needed")
     if plot is not None:
         check_picture(plot)
     demands = Demands(

@@ -12,7 +12,7 @@ from itertools import combinations
 
 import numpy as np
 
-from fedgt.design.matrix import Design
+from fedgt.design.matrix import Design, check_size
 from fedgt.errors import DesignError
 from fedgt.types import BitArray
 
@@ -39,6 +39,7 @@ def banded(clients: int, groups: int, *, per_client: int, window: int, rng: np.r
     Raises:
         DesignError: If the numbers do not fit, or a group is left empty.
     """
+    check_size(clients, groups)
     if groups < 1 or not groups <= clients:
         raise DesignError(f"banded design of {clients} clients and {groups} groups; 1 to {clients} groups are possible")
     if not 1 <= per_client <= window <= min(groups, MAX_WINDOW):

@@ -17,22 +17,24 @@ from fedgt.types import BitArray, IntArray, frozen
 
 Exponents = tuple[int, ...]
 
+_LONGEST = 2047
+
 
 @lru_cache(maxsize=256)
 def factors(n: int) -> tuple[tuple[Exponents, int], ...]:
     """The irreducible factors of x^n - 1 over GF(2) with their multiplicity (2^a where 2^a is the even part of n).
 
     Args:
-        n: The length of the code, at least 1.
+        n: The length of the code, from 1 to 2047; factoring takes half a minute at twice that.
 
     Returns:
         Pairs (exponents in descending order, multiplicity), sorted by degree, then by exponents.
 
     Raises:
-        DesignError: If n is below 1.
+        DesignError: If n is out of range.
     """
-    if n < 1:
-        raise DesignError(f"code length {n}; at least 1 is needed")
+    if not 1 <= n <= _LONGEST:
+        raise DesignError(f"code length {n}; at least 1 and at most {_LONGEST} is possible")
     import sympy
 
     x = sympy.Symbol("x")

@@ -11,7 +11,7 @@ Communications 5, 2014), which after enough trades is uniform over all matrices 
 
 import numpy as np
 
-from fedgt.design.matrix import Design
+from fedgt.design.matrix import Design, check_size
 from fedgt.errors import DesignError
 from fedgt.types import BitArray
 
@@ -30,6 +30,7 @@ def constant_column_weight(clients: int, groups: int, *, per_client: int, rng: n
     Raises:
         DesignError: If w is impossible, or n w < m so that a group would stay empty.
     """
+    check_size(clients, groups)
     if clients < 1 or groups < 1 or not 1 <= per_client <= groups:
         raise DesignError(
             f"{clients} clients, {groups} groups, {per_client} groups a client; at least one client and one group are "
@@ -62,6 +63,7 @@ def constant_row_weight(clients: int, groups: int, *, per_group: int, rng: np.ra
     Raises:
         DesignError: If k is impossible, or m k < n so that a client would be in no group.
     """
+    check_size(clients, groups)
     if clients < 1 or groups < 1 or not 1 <= per_group <= clients:
         raise DesignError(
             f"{clients} clients, {groups} groups, {per_group} members a group; at least one client and one group are "

@@ -186,11 +186,24 @@ def single_group(clients: int) -> Design:
 
 
 _MOST_CLIENTS = 10_000
+_MOST_PLACES = 10**7
 _MOST_MASK_BITS = 62
 
 
 def _is_bit(value: object) -> bool:
     return isinstance(value, int | float | np.number | np.bool_) and value in (0, 1)
+
+
+def check_size(clients: int, groups: int) -> None:
+    """Refuse what would fill the memory before anything is made of it.
+
+    Raises:
+        DesignError: If there are more than 10,000 clients or groups, or more than 10^7 places.
+    """
+    if max(clients, groups) > _MOST_CLIENTS or clients * groups > _MOST_PLACES:
+        raise DesignError(
+            f"{clients} clients and {groups} groups; at most {_MOST_CLIENTS} of each and {_MOST_PLACES} places are possible"
+        )
 
 
 def _check_clients(clients: int) -> None:

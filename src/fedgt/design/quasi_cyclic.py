@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedgt.design.matrix import Design
+from fedgt.design.matrix import Design, check_size
 from fedgt.errors import DesignError
 
 Shifts = Sequence[Sequence[Sequence[int]]]
@@ -76,6 +76,7 @@ def drawn_quasi_cyclic(clients: int, groups: int, *, size: int, per_client: int,
     Raises:
         DesignError: If the size does not divide the clients, w is impossible, or a group is left empty.
     """
+    check_size(clients, groups)
     if size < 1 or clients < 1 or clients % size or groups < 1:
         divisors = ", ".join(str(p) for p in range(1, clients + 1) if clients % p == 0)
         raise DesignError(

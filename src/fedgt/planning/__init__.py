@@ -9,11 +9,11 @@ from fedgt.planning.demands import Demands, Evidence, require_possible
 from fedgt.planning.evaluation import Evaluation, Figures, Memory
 from fedgt.planning.expected import ExpectedErrors, expected, least_wrong
 from fedgt.planning.graded_search import GradedDesign, certify, search_graded
-from fedgt.planning.margin import Margin, margin
+from fedgt.planning.margin import Margin, draw_trials, margin, wrong_under_noise
 from fedgt.planning.picture import draw_tradeoff
 from fedgt.planning.plan import Plan, make_plan, plan_schema, read_plan, write_plan
 from fedgt.planning.search import RULES, SearchResult, search
-from fedgt.planning.ties import Ties, ties
+from fedgt.planning.ties import Ties, expected_wrong, ties
 
 __all__ = [
     "RULES",
@@ -32,7 +32,9 @@ __all__ = [
     "certify",
     "communication",
     "draw_tradeoff",
+    "draw_trials",
     "expected",
+    "expected_wrong",
     "least_wrong",
     "make_plan",
     "margin",
@@ -43,4 +45,5 @@ __all__ = [
     "search_graded",
     "ties",
     "write_plan",
+    "wrong_under_noise",
 ]

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgt.design import Design
-from fedgt.design.contamination import contamination
+from fedgt.design import Design, contamination
 from fedgt.errors import DesignError, SpecError
 from fedgt.planning.demands import Demands
 from fedgt.planning.expected import MAX_TABLE, expected, least_wrong
@@ -23,7 +22,7 @@ from fedgt.types import FloatArray, frozen
 
 logger = logging.getLogger(__name__)
 
-_STATES = 300_000  # sets of columns that the exact r may cost inside a search; beyond it a proved lower bound counts
+STATES = 300_000  # sets of columns that the exact r may cost inside a search; beyond it a proved lower bound counts
 _SAMPLES = 2_000  # sets of malicious clients where not all outcomes can be listed
 _DROPOUT_SETS = 60  # sets of dropouts that are looked at
 _MARGIN_SETS = 20_000
@@ -205,7 +204,7 @@ def _rng(design: Design, seed: int) -> np.random.Generator:
 
 
 def _figures(design: Design, demands: Demands, seed: int) -> dict[str, float]:
-    support = minimum_support(design.matrix, max_states=_STATES)
+    support = minimum_support(design.matrix, max_states=STATES)
     if support is None:  # pragma: no cover - a design has no empty group
         raise DesignError(f"design {design.name!r} reveals nothing")
     known: dict[str, float] = {"r": support.lower, "r_exact": support.exact, "standard_error": 0.0}
@@ -254,7 +253,7 @@ def _keeps_promise(design: Design, demands: Demands, r: int, rng: np.random.Gene
     kept = 0
     for one in missing:
         rest = np.delete(design.matrix, one, axis=1)
-        support = minimum_support(rest, enough=demands.privacy, max_states=_STATES) if rest.any() else None
+        support = minimum_support(rest, enough=demands.privacy, max_states=STATES) if rest.any() else None
         kept += support is None or support.lower >= demands.privacy
     return kept / len(missing)
 
@@ -269,7 +268,7 @@ def private(design: Design, privacy: int) -> bool:
             weight = np.count_nonzero(mixed, axis=1)
             if ((weight > 0) & (weight < privacy)).any():
                 return False
-    support = minimum_support(rows, enough=privacy, max_states=_STATES)
+    support = minimum_support(rows, enough=privacy, max_states=STATES)
     return support is not None and support.lower >= privacy
 
 

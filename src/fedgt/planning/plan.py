@@ -22,7 +22,10 @@ from fedgt.privacy import minimum_support
 from fedgt.screen import Utility
 
 _LARGEST_FILE = 2**24
+_PROOF_STATES = 300_000  # what the proof of r may cost; the writer and the reader of a plan look equally far
 _HEX_KEY = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+# Plain digits: Python would also read 1e99999999, and work on it for hours.
+_RATIONAL = Annotated[str, Field(pattern="^-?[0-9]{1,100}(/[0-9]{1,100})?$")]
 
 
 class _Part(BaseModel):
@@ -47,7 +50,7 @@ class PrivacyPart(_Part):
         ge=1, description="The minimum support of the design over the reals (a proved lower bound if not exact)."
     )
     exact: bool = Field(description="Whether r is known and not only bounded from below.")
-    combination: dict[str, str] = Field(
+    combination: dict[str, _RATIONAL] = Field(
         description='Group -> rational multiplier, such as {"u0": "1/3"}: a combination of few clients.'
     )
     clients: tuple[int, ...] = Field(description="The columns that this combination mixes; exactly r of them if exact.")
@@ -60,7 +63,7 @@ class ScreenPart(_Part):
         "balanced-accuracy", description="What is measured on the validation set."
     )
     source_label: int | None = Field(None, ge=0, description="The label under attack, needed by `recall`.")
-    silhouette_threshold: float = Field(0.6, description="s^thres of the paper.")
+    silhouette_threshold: float = Field(0.6, ge=-1, le=1, description="s^thres of the paper.")
 
 
 class StrategyPart(_Part):
@@ -107,8 +110,6 @@ class Plan(_Part):
         clients = self.assignment.clients  # raises, as a ValueError, if the matrix is no assignment
         if self.privacy.promised > self.privacy.r:
             raise ValueError(f"privacy {self.privacy.promised} is promised, but the design gives r = {self.privacy.r}")
-        if self.members is not None and (len(self.members) != clients or len(set(self.members)) != clients):
-            raise ValueError(f"{len(self.members)} members for {clients} columns; one id each is needed, all different")
         if self.thresholds is not None:
             if len(self.thresholds) != len(rows):
                 raise ValueError(f"{len(self.thresholds)} thresholds for {len(rows)} groups; one each is needed")
@@ -117,12 +118,30 @@ class Plan(_Part):
                     raise ValueError(
                         f"group {group}: threshold {threshold} of {sum(row)} members; more than half, at most all"
                     )
-        if self.keys is not None and self.members is not None and (lost := set(self.members) - set(self.keys)):
-            raise ValueError(f"no key for {', '.join(sorted(lost))}")
+        if self.strategy.false_alarm + self.strategy.misdetection >= 1:
+            raise ValueError(
+                f"false_alarm {self.strategy.false_alarm:g} and misdetection {self.strategy.misdetection:g} add up to 1 or "
+                "more: such a test says nothing, or the opposite"
+            )
         if self.screen.utility == "recall" and self.screen.source_label is None:
             raise ValueError("utility 'recall' needs the source_label")
         if self.strategy.largest > clients:
             raise ValueError(f"largest = {self.strategy.largest} attackers of {clients} clients")
+        return self
+
+    @model_validator(mode="after")
+    def _people_fit(self) -> "Plan":
+        clients = len(self.design.matrix[0])
+        if self.members is not None and (len(self.members) != clients or len(set(self.members)) != clients):
+            raise ValueError(f"{len(self.members)} members for {clients} columns; one id each is needed, all different")
+        if self.members is not None and not all(self.members):
+            raise ValueError("a member without a name; every client needs an id")
+        if self.keys is not None and self.members is not None and (lost := set(self.members) - set(self.keys)):
+            raise ValueError(f"no key for {', '.join(sorted(lost))}")
+        if self.keys is not None and self.members is not None and (more := set(self.keys) - {*self.members, "server"}):
+            raise ValueError(f"keys of {', '.join(sorted(more))}, who are no members")
+        if self.keys is not None and len(set(self.keys.values())) < len(self.keys):
+            raise ValueError("two of the keys are the same; everybody needs a key of their own")
         return self
 
     @property
@@ -149,7 +168,7 @@ def make_plan(
     Raises:
         DesignError: If the design does not keep the demanded privacy.
     """
-    support = minimum_support(found.design.matrix, max_states=300_000)
+    support = minimum_support(found.design.matrix, max_states=_PROOF_STATES)
     if support is None or support.lower < demands.privacy:
         raise DesignError(
             f"design {found.design.name!r} does not keep privacy {demands.privacy}: r = "
@@ -203,6 +222,7 @@ def read_plan(path: Path) -> Plan:
     if text is None:
         raise SpecError(f"plan {path} is larger than {_LARGEST_FILE} bytes: this is no plan")
     try:
+        json.loads(text, object_pairs_hook=_without_repetition)
         plan = Plan.model_validate_json(text)
         design = plan.assignment
         _require_certificate(plan, design)
@@ -212,9 +232,20 @@ def read_plan(path: Path) -> Plan:
         raise SpecError(f"plan {path}: {where}: {first['msg']}") from error
     except DesignError as error:
         raise SpecError(f"plan {path}: {error}") from error
+    except json.JSONDecodeError as error:
+        raise SpecError(f"plan {path}: not valid JSON ({error})") from error
     except RecursionError as error:
         raise SpecError(f"plan {path}: nested too deeply") from error
     return plan
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; one that says a thing twice says nothing certain, and readers differ in what they take from it."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise DesignError(f"the field {max(names, key=names.count)!r} stands there twice")
+    return found
 
 
 def plan_schema() -> Mapping[str, Any]:
@@ -223,13 +254,21 @@ def plan_schema() -> Mapping[str, Any]:
 
 
 def _require_certificate(plan: Plan, design: Design) -> None:
-    """The promise is proved again from the matrix; the combination must mix exactly the stated clients."""
-    support = minimum_support(design.matrix, enough=plan.privacy.promised)
-    if support is None or support.lower < plan.privacy.promised:
+    """The promise and r are proved again from the matrix; the combination must mix exactly the stated clients."""
+    stated = plan.privacy
+    support = minimum_support(design.matrix, enough=stated.promised)
+    if support is None or support.lower < stated.promised:
         raise DesignError(
-            f"privacy {plan.privacy.promised} is promised, but a combination of its groups mixes fewer clients (or it could "
-            "not be proved): the matrix was changed, or the promise is wrong"
+            f"privacy {stated.promised} is promised, but a combination of its groups mixes fewer clients (or it could not "
+            "be proved): the matrix was changed, or the promise is wrong"
         )
+    if stated.r > stated.promised:
+        support = minimum_support(design.matrix, enough=stated.r, max_states=_PROOF_STATES) or support
+        if support.lower < stated.r:
+            raise DesignError(
+                f"privacy.r = {stated.r}, but only {support.lower} can be proved from the matrix, and a combination mixes "
+                f"{support.upper} clients"
+            )
     groups = {f"u{group}": row for group, row in enumerate(design.matrix.tolist())}
     mixed = [Fraction(0)] * design.clients
     for name, text in plan.privacy.combination.items():

@@ -12,9 +12,11 @@ import numpy as np
 from fedgt.design import Design, candidates, from_matrix
 from fedgt.errors import DesignError, SpecError
 from fedgt.planning.demands import Demands, Evidence, require_possible
-from fedgt.planning.evaluation import Evaluation, Figures, Memory, evaluate, figures, objective, private
+from fedgt.planning.evaluation import STATES, Evaluation, Figures, Memory, evaluate, figures, objective, private
 from fedgt.planning.expected import MAX_TABLE
 from fedgt.planning.graded_search import search_graded
+from fedgt.planning.ties import set_count, ties
+from fedgt.privacy import minimum_support
 
 Progress = Callable[[int, int], None]
 """(steps done, all steps)."""
@@ -33,8 +35,15 @@ RULES: Mapping[Evidence, str] = MappingProxyType(
 """How one design of the Pareto set is recommended."""
 
 _WORK = 250_000_000  # array elements that the improvement of one number of groups may touch, times the effort
-_MOST_MOVES = 300
+_MOST_MOVES = 1200
 _STARTS = 2
+_SECOND_SHARE = 4  # the best start gets three quarters of the moves
+_TRADE = 3  # kinds of moves: three in five an exchange within a group, then a trade, then one client joins or leaves
+_GRADED_MOVES = 60
+_POLISH_SHARE = 0.5  # further moves of the search for graded evidence, for fewer errors under noise
+_GRADED_WORK = 1_000_000  # sets of attackers that the moves for one number of groups may cost, times the effort
+_CANDIDATE_WORK = 500_000  # and the candidates
+_GLANCE = 2_000  # sets by which candidates for graded evidence are compared before all are looked at
 _SHARE: Mapping[Evidence, float] = MappingProxyType({"binary": 0.85, "graded": 0.98})
 _ROUNDING = 1e-9
 
@@ -73,8 +82,9 @@ def search(
     """The Pareto set of designs that meet the demands.
 
     Binary evidence: every family of `fedgt.design.candidates` for every number of groups, and from the best of each a climb
-    by single moves (move a client to another group, or add or remove it) that keeps r and lowers the expected error of
-    `bayes`. Graded evidence: the same families judged by ties and margin, and `search_graded`.
+    by single moves (a client takes another's place, two groups trade clients, one joins or leaves) that keeps r and lowers
+    the expected error of `bayes`. Graded evidence: the same families judged by ties and margin (of many candidates those
+    with the fewest ties among small sets, for each r), and `search_graded`.
 
     Args:
         demands: What is asked.
@@ -88,8 +98,8 @@ def search(
         SpecError: If the effort is not positive.
         DesignError: If no design can meet the demands, or none was found: with the demand that binds and what is nearest.
     """
-    if not effort > 0:
-        raise SpecError(f"effort = {effort}; a number above 0 is needed")
+    if not 0 < effort < np.inf:
+        raise SpecError(f"effort = {effort}; a finite number above 0 is needed")
     require_possible(demands)
     memory = Memory() if memory is None else memory
     first = max(2 if demands.evidence == "graded" else 1, demands.groups_needed)
@@ -112,7 +122,7 @@ def search(
         near += [design for design in family if design not in keeping][:40]
         steps.done()
         if demands.evidence == "graded":
-            designs += keeping
+            designs += promising(keeping, demands, memory, effort)
             designs += _graded(demands, groups, count, child, steps)
             looked_at += count
             continue
@@ -141,7 +151,11 @@ def search(
 
 
 def pareto(evaluations: Sequence[Figures]) -> tuple[Figures, ...]:
-    """Those that no other one beats: the first of equals stays; by groups, then by expected error."""
+    """Those that no other one beats; of equals the one with the least error, then the largest margin, then the first.
+
+    They come by groups, then by expected error.
+    """
+    evaluations = sorted(evaluations, key=lambda one: (one.expected_mean, -(one.margin or 0.0)))
     gains = np.array([one.gains for one in evaluations])
     kept = []
     for i, one in enumerate(evaluations):
@@ -184,7 +198,10 @@ class _Steps:
 
 def _moves(demands: Demands, groups: int, effort: float) -> int:
     if demands.evidence == "graded":
-        return max(1, round(60 * effort))
+        if groups >= demands.clients:
+            return 0
+        affordable = min(_GRADED_MOVES, max(4, _GRADED_WORK // set_count(demands.clients, demands.max_malicious)))
+        return max(2, round(affordable * effort))
     if demands.clients << groups > MAX_TABLE:
         return 0
     size = (demands.clients << groups) * groups
@@ -215,7 +232,8 @@ def _climbed(
     ranked = sorted(starts, key=lambda design: _objective(design, demands, memory))[:_STARTS]
     improved = []
     for number, start in enumerate(ranked):
-        share = moves // len(ranked) + (moves % len(ranked) if number == 0 else 0)
+        second = moves // _SECOND_SHARE if len(ranked) > 1 else 0
+        share = moves - second if number == 0 else second
         best, score = start, _objective(start, demands, memory)
         for _ in range(share):
             changed = _changed(best, demands.privacy, rng)
@@ -237,24 +255,59 @@ def _climbed(
 
 
 def _changed(design: Design, privacy: int, rng: np.random.Generator) -> Design | None:
-    """One client joins, leaves or changes a group; None where that empties a column or makes a group too small."""
+    """A small change; None where it does not apply, leaves a client in no group, or makes a group too small.
+
+    Mostly a client takes the place of another in a group, or two groups trade a client each; sometimes one joins or leaves.
+    Where n_m^max binds, group sizes are as small as they may be, and only the first two lead on.
+    """
     matrix = design.matrix.copy()
+    kind = int(rng.integers(5))
     group = int(rng.integers(design.groups))
-    kind = int(rng.integers(3))
-    inside, outside = np.flatnonzero(matrix[group]), np.flatnonzero(matrix[group] == 0)
-    if kind != 1 and inside.size:  # leaves, or changes places
-        matrix[group, rng.choice(inside)] = 0
-    if kind != 0 and outside.size:
-        matrix[group, rng.choice(outside)] = 1
+    if kind == _TRADE:
+        other = int(rng.integers(design.groups))
+        given, taken = np.flatnonzero(matrix[group] > matrix[other]), np.flatnonzero(matrix[group] < matrix[other])
+        if not given.size or not taken.size:
+            return None
+        moved = [rng.choice(given), rng.choice(taken)]
+        matrix[np.ix_([group, other], moved)] ^= 1
+    else:
+        inside, outside = np.flatnonzero(matrix[group]), np.flatnonzero(matrix[group] == 0)
+        leaves = kind < _TRADE or bool(rng.integers(2))
+        joins = kind < _TRADE or not leaves
+        if leaves and inside.size:
+            matrix[group, rng.choice(inside)] = 0
+        if joins and outside.size:
+            matrix[group, rng.choice(outside)] = 1
     if matrix[group].sum() < privacy or (matrix.sum(axis=0) == 0).any():
         return None
     return from_matrix(matrix, name=design.name, source=design.source)
 
 
+def promising(designs: Sequence[Design], demands: Demands, memory: Memory, effort: float) -> list[Design]:
+    """The designs that are worth to have all their ties counted: for each r those with few among small sets, in turn."""
+    n, most = demands.clients, demands.max_malicious
+    wanted = max(4, round(_CANDIDATE_WORK * effort) // set_count(n, most))
+    if len(designs) <= wanted:
+        return list(designs)
+    small = max(q for q in range(1, most + 1) if q == 1 or set_count(n, q) <= _GLANCE)
+
+    def glance(design: Design) -> Mapping[str, float]:
+        support = minimum_support(design.matrix, max_states=STATES)
+        return {"r": 0 if support is None else support.lower, "wrong": float(ties(design, small).expected_wrong.mean())}
+
+    by_r: dict[float, list[tuple[float, int]]] = {}
+    for place, design in enumerate(designs):
+        seen = memory.recall("glance", design, demands, lambda design=design: glance(design))  # type: ignore[misc]
+        by_r.setdefault(seen["r"], []).append((seen["wrong"], place))
+    turns = [sorted(by_r[r]) for r in sorted(by_r, reverse=True)]
+    chosen = [turn[k][1] for k in range(len(designs)) for turn in turns if k < len(turn)]
+    return [designs[place] for place in sorted(chosen[:wanted])]
+
+
 def _graded(demands: Demands, groups: int, moves: int, rng: np.random.Generator, steps: _Steps) -> list[Design]:
-    if groups >= demands.clients:
-        steps.done(moves)
+    if moves == 0:
         return []
+    polish = round(moves * _POLISH_SHARE / (1 + _POLISH_SHARE))
     found = search_graded(
         demands.clients,
         groups,
@@ -263,11 +316,15 @@ def _graded(demands: Demands, groups: int, moves: int, rng: np.random.Generator,
         n_max=demands.max_malicious,
         privacy_with_sum=max(1, min(demands.privacy, 4, demands.clients - groups)),
         restarts=1,
-        moves=moves,
+        moves=moves - polish,
+        polish=polish,
         name=f"searched-graded-{demands.clients}x{groups}",
         progress=lambda done, total: steps.done(),
     )
-    return [] if found is None else [found.design]
+    if found is None:  # no start, so nothing to polish
+        steps.done(polish)
+        return []
+    return [found.design]
 
 
 def _meets(one: Figures, demands: Demands) -> bool:

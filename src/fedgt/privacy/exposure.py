@@ -80,7 +80,10 @@ def exposure(rows: npt.ArrayLike, *, colluding: int = 0, max_states: int = MAX_S
         complete = _refine(personal, exact, reduced, support.upper, at_most=None)
         size = support.upper + 1
         waiting = {j for j, one in enumerate(personal) if one is not None and not one.exact}
-        while waiting and affordable(reduced, size, max_states // _PERSONAL_SHARE) == size:
+        # Where r itself could not be confirmed for everybody (`complete` is False), the lower ends cannot rise.
+        while complete and waiting and size < array.shape[1]:
+            if affordable(reduced, size, max_states // _PERSONAL_SHARE) < size:
+                break
             if not _refine(personal, exact, reduced, size, at_most=_PERSONAL_CANDIDATES):
                 break
             waiting = {j for j in waiting if not (one := personal[j]) or not one.exact}

@@ -74,6 +74,11 @@ class Ledger:
         self._training: list[FloatArray] = []
         self._overridden = False
 
+    @property
+    def promised(self) -> int:
+        """The promised r."""
+        return self._promised
+
     def permit(self, rows: Sequence[Row], *, models: str, test: bool, override: bool = False) -> tuple[str | None, ...]:
         """Ask whether sums may be opened; those permitted are on record from now on.
 

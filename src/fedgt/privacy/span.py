@@ -22,7 +22,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import qr
-from scipy.optimize import nnls
+from scipy.optimize import linprog, nnls
 
 from fedgt.errors import ShapeError
 from fedgt.privacy.support import combinations_within, exact_rows
@@ -30,6 +30,7 @@ from fedgt.types import FloatArray, frozen
 
 _AT_ZERO = 1e-9  # client weights below this part of their target count as at their bound: made exactly zero
 _RANK_TOLERANCE = 1e-11
+_HALF = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -148,6 +149,13 @@ def _nearest(
     projection = across @ choice
     choice = choice / (projection @ metric)
     if nonnegative and (across @ choice < _AT_ZERO * metric).any():
+        never = _never_positive(scaled[:, allowed])
+        if never.all():
+            return None
+        if never.any():
+            grown = avoided.copy()
+            grown[np.flatnonzero(allowed)[never]] = True
+            return _nearest(exact, wanted, grown, nonnegative=True)
         bound = _at_bound(across, metric, across @ choice)
         if bound is None:
             return None
@@ -163,6 +171,23 @@ def _nearest(
         sum((y * b[i] for y, b in zip(exactly, combinations, strict=True)), Fraction(0)) / total
         for i in range(len(exact))
     )
+
+
+def _never_positive(span: FloatArray) -> npt.NDArray[np.bool_]:
+    """Which clients have weight 0 in every combination without negative weights.
+
+    Combinations can be scaled up, so the greatest sum of t with t <= v, 0 <= t <= 1 has t_j = 1 for all others. Without
+    these clients some combination is positive for everybody, and `_at_bound` does not have to find a needle.
+    """
+    vectors, clients = span.shape
+    solved = linprog(
+        np.concatenate([np.zeros(vectors), -np.ones(clients)]),
+        A_ub=np.hstack([-span.T, np.eye(clients)]),
+        b_ub=np.zeros(clients),
+        bounds=[(None, None)] * vectors + [(0.0, 1.0)] * clients,
+    )
+    never: npt.NDArray[np.bool_] = solved.x[vectors:] < _HALF
+    return never
 
 
 def _at_bound(across: FloatArray, metric: FloatArray, nearest: FloatArray) -> npt.NDArray[np.bool_] | None:

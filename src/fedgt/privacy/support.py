@@ -108,6 +108,9 @@ def exact_rows(rows: npt.ArrayLike) -> tuple[list[list[int]], list[Fraction]]:
 def reduced_modulo(exact: Sequence[Sequence[int]]) -> IntArray:
     """int64[rank, n]: the row space in reduced echelon form modulo the prime; its rank is that over the rationals.
 
+    Every column is first divided by the greatest common divisor of its entries (a client's weight, when all rows use one
+    weighting): that changes neither the supports nor the rank, and a weight that is a multiple of the prime does no harm.
+
     Raises:
         PrivacyError: If the prime lowers the rank.
     """
@@ -169,7 +172,8 @@ def _lightest_row(exact: Sequence[Sequence[int]]) -> Support:
 
 
 def _residues(rows: Sequence[Sequence[int]]) -> IntArray:
-    return np.array([[v % PRIME for v in row] for row in rows], dtype=np.int64)
+    common = [gcd(*column) or 1 for column in zip(*rows, strict=True)]
+    return np.array([[v // c % PRIME for v, c in zip(row, common, strict=True)] for row in rows], dtype=np.int64)
 
 
 def _integers(row: Sequence[float]) -> tuple[Fraction, list[int]]:

@@ -190,3 +190,19 @@ def test_a_name_and_the_call_it_stands_for_give_the_same_design() -> None:
 def test_what_a_family_cannot_do_is_refused_with_what_is_possible(call: Callable[[], Design], message: str) -> None:
     with pytest.raises(DesignError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("column-weight-99999999x2-w1-s0", "at most 10000 of each"),
+        ("row-weight-9999x9999-k3-s0", "10000000 places"),
+        ("banded-99999999x9-w1-b3-s0", "at most 10000 of each"),
+        ("quasi-cyclic-10x99999-p2-w1-s0", "at most 10000 of each"),
+        ("cyclic-100000x10-h3", "code length 100000; at least 1 and at most 2047"),
+        ("bch-1048575x20", "code length 1048575; at least 1 and at most 2047"),
+    ],
+)
+def test_a_name_that_asks_for_too_much_is_refused_at_once(name: str, message: str) -> None:
+    with pytest.raises(DesignError, match=message):
+        named_design(name)

@@ -50,7 +50,7 @@ def test_what_the_consortium_adds_survives_the_round_trip(tmp_path: Path) -> Non
     members = [f"hospital-{j}" for j in range(15)]
     added = {
         "members": members,
-        "keys": dict.fromkeys([*members, "server"], "ab" * 32),
+        "keys": {name: f"{number:064x}" for number, name in enumerate([*members, "server"])},
         "thresholds": [3] * 8,
         "clip": 8.0,
         "fraction_bits": 24,
@@ -61,6 +61,16 @@ def test_what_the_consortium_adds_survives_the_round_trip(tmp_path: Path) -> Non
     write_plan(tmp_path / "again.json", read)
     assert json.loads((tmp_path / "again.json").read_text()) == json.loads((tmp_path / "plan.json").read_text())
     assert read.members == tuple(members)
+
+
+LETTERS = "abcdefghijklmno"
+RAISED = {  # a true combination of two groups, but not the one of least support
+    "promised": 4,
+    "r": 7,
+    "exact": True,
+    "combination": {"u0": "1", "u4": "1"},
+    "clients": np.flatnonzero(named_design("bch-15x8").matrix[[0, 4]].sum(axis=0)).tolist(),
+}
 
 
 @pytest.mark.parametrize(
@@ -80,6 +90,12 @@ def test_what_the_consortium_adds_survives_the_round_trip(tmp_path: Path) -> Non
         ({"privacy__combination": {"u0": "1", "u1": "1"}}, "does not mix the clients"),
         ({"privacy__combination": {"u9": "1"}}, "there is no group 'u9'"),
         ({"privacy__combination": {"u0": "1/0"}}, "not a rational number"),
+        ({"privacy__combination": {"u0": "1e99999999"}}, "privacy.combination.u0: String should match pattern"),
+        ({"privacy": RAISED}, "privacy.r = 7, but only 4 can be proved"),
+        ({"privacy": {**RAISED, "exact": False}}, "privacy.r = 7, but only 4 can be proved"),
+        ({"screen": {"silhouette_threshold": 7.0}}, "silhouette_threshold"),
+        ({"screen": {"silhouette_threshold": float("nan")}}, "finite"),
+        ({"strategy__false_alarm": 0.6, "strategy__misdetection": 0.6}, "add up to 1 or more"),
         ({"privacy__r": 3, "privacy__promised": 3}, "the combination mixes 4 clients"),
         ({"strategy__name": "guess"}, "strategy.name"),
         ({"strategy__largest": 16}, "16 attackers of 15"),
@@ -89,7 +105,10 @@ def test_what_the_consortium_adds_survives_the_round_trip(tmp_path: Path) -> Non
         ({"members": ["a"] * 15}, "all different"),
         ({"thresholds": [3] * 7}, "7 thresholds for 8 groups"),
         ({"thresholds": [2] * 8}, "group 0: threshold 2 of 4"),
+        ({"members": ["", *"abcdefghijklmn"]}, "without a name"),
         ({"keys": {"a": "xyz"}}, "keys"),
+        ({"keys": {"a": "ab" * 32, "b": "ab" * 32}}, "two of the keys are the same"),
+        ({"members": [*LETTERS], "keys": {one: f"{ord(one):064x}" for one in LETTERS + "z"}}, "keys of z, who are no"),
         ({"clip": -1.0}, "clip"),
         ({"ring_bits": 16}, "ring_bits"),
         ({"signature": "00"}, "signature"),
@@ -98,6 +117,13 @@ def test_what_the_consortium_adds_survives_the_round_trip(tmp_path: Path) -> Non
 def test_a_plan_that_is_wrong_is_refused_by_name(tmp_path: Path, parts: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         read_plan(changed(tmp_path / "plan.json", **parts))
+
+
+def test_a_field_that_stands_there_twice_is_refused(tmp_path: Path) -> None:
+    path = changed(tmp_path / "plan.json")
+    path.write_text(path.read_text().replace('"promised":', '"promised": 1, "promised":', 1))
+    with pytest.raises(SpecError, match="'promised' stands there twice"):
+        read_plan(path)
 
 
 def test_a_matrix_that_was_changed_after_the_promise_is_noticed(tmp_path: Path) -> None:

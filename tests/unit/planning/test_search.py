@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedgt.design import all_contaminated, from_matrix, named_design
+from fedgt.design import all_contaminated, constant_row_weight, from_matrix, named_design
 from fedgt.errors import DesignError, SpecError
 from fedgt.planning import Demands, Figures, Memory, SearchResult, search
 from fedgt.planning import evaluation as evaluation_module
 from fedgt.planning.evaluation import figures, private
-from fedgt.planning.search import pareto, recommended
+from fedgt.planning.search import pareto, promising, recommended
 from fedgt.privacy import minimum_support
 
 SMALL = Demands(clients=8, privacy=2, max_malicious=2, groups_max=5, dropouts=1)
@@ -73,6 +73,14 @@ def test_progress_ends_with_all_steps_done() -> None:
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
 
 
+def test_progress_of_a_graded_search_counts_the_polishing_too() -> None:
+    seen: list[tuple[int, int]] = []
+    demands = Demands(clients=7, privacy=2, max_malicious=2, groups_max=4, evidence="graded")
+    search(demands, effort=0.1, draws=1, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1][0] == seen[-1][1]
+    assert all(done <= total for done, total in seen)
+
+
 def test_a_memory_cut_off_in_its_last_line_goes_on_without_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "memory.jsonl"
     design = named_design("bch-15x8")
@@ -118,6 +126,25 @@ def test_a_design_at_least_as_good_as_15x8_is_found_with_no_more_groups() -> Non
 
 
 @pytest.mark.slow
+def test_the_published_15x8_is_beaten_in_expected_error_with_as_many_groups() -> None:
+    demands = Demands(clients=15, privacy=4, max_malicious=5, groups_max=8)
+    known = figures(named_design("bch-15x8"), demands, memory=Memory())
+    best = search(demands, draws=1).recommended.figures
+    assert (best.groups, best.r, best.max_malicious) == (8, 4, 5)
+    assert best.expected_mean < known.expected_mean - 0.01
+
+
+def test_of_many_candidates_for_graded_evidence_the_best_for_each_r_are_looked_at() -> None:
+    demands = Demands(clients=15, privacy=4, max_malicious=7, groups_max=8, evidence="graded")
+    named = [named_design(name) for name in ("graded-15x8", "graded-15x8-b", "bch-15x8")]
+    worse = [constant_row_weight(15, 8, per_group=4, rng=np.random.default_rng(seed)) for seed in range(6)]
+    chosen = promising([*worse, *named], demands, Memory(), effort=0.1)
+    assert len(chosen) == 4
+    assert {"graded-15x8-b", "bch-15x8"} <= {one.name for one in chosen}
+    assert promising(named, demands, Memory(), effort=0.1) == named
+
+
+@pytest.mark.slow
 def test_designs_with_no_more_groups_and_fewer_errors_than_30x12_are_found() -> None:
     demands = Demands(clients=30, privacy=6, max_malicious=8, groups_max=12)
     known = figures(named_design("cyclic-30x12"), demands, memory=Memory())
@@ -137,6 +164,11 @@ def test_when_nothing_is_found_the_message_says_what_binds_and_what_is_nearest()
 def test_an_effort_of_nothing_is_refused() -> None:
     with pytest.raises(SpecError, match="effort = 0"):
         search(SMALL, effort=0)
+
+
+def test_an_effort_without_end_is_refused() -> None:
+    with pytest.raises(SpecError, match="effort = inf; a finite number"):
+        search(SMALL, effort=float("inf"))
 
 
 def test_graded_designs_are_judged_by_ties_and_margin() -> None:
@@ -164,7 +196,7 @@ def made(groups: int, r: int, stands: int, wrong: float) -> Figures:
 
 def test_the_pareto_set_keeps_trade_offs_and_drops_what_is_beaten() -> None:
     few, better, beaten, twin = made(4, 4, 3, 1.0), made(6, 4, 3, 0.5), made(6, 4, 3, 0.6), made(4, 4, 3, 1.001)
-    assert pareto([few, better, beaten, twin]) == (few, better)
+    assert pareto([twin, few, better, beaten]) == (few, better)
 
 
 def test_the_rule_prefers_the_fewest_groups_among_nearly_the_least_error() -> None:
