@@ -1,0 +1,115 @@
+"""The privacy account, rebuilt from the recorded aggregates: what the server saw, and who is exposed most by it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedgt.privacy import exposure
+
+MAX_STATES = 100_000
+"""Work allowed per set of local models; beyond it the account states an interval."""
+
+
+def privacy_account(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Promised and achieved r, every aggregate, and the most revealing combination of each set of local models.
+
+    The local models of one round are one set; sums opened in one round can be combined, those of different rounds are of
+    different models. Sums whose weights only the clients know are counted but not combined.
+
+    Returns:
+        `promised`, `strict`, `cautious`, `with_training`, `overridden`, `assumption` as recorded; `sets` (one entry a
+        round with an open sum), `most_exposed` (client, r, round; all clients with the least r), `check` (whether the
+        recomputed r agrees with the recorded one) and `aggregates`.
+    """
+    recorded = dict(result["privacy"])
+    recorded.setdefault("assumption", "")
+    clients = [client["id"] for client in result["clients"]]
+    sets = [
+        _one_set(number, rows, clients)
+        for number, rows in sorted(_opened_by_round(result["aggregates"]).items())
+        if rows
+    ]
+    return {
+        **recorded,
+        "sets": sets,
+        "most_exposed": _most_exposed(sets),
+        "check": _check(sets, recorded["strict"]),
+        "aggregates": [_aggregate(row) for row in result["aggregates"]],
+    }
+
+
+def _opened_by_round(aggregates: Sequence[Mapping[str, Any]]) -> dict[int, list[Mapping[str, Any]]]:
+    rounds: dict[int, list[Mapping[str, Any]]] = {}
+    for row in aggregates:
+        if row["status"] == "open":
+            rounds.setdefault(row["round"], []).append(row)
+    return rounds
+
+
+def _one_set(number: int, rows: Sequence[Mapping[str, Any]], clients: Sequence[str]) -> dict[str, Any]:
+    column = {client: j for j, client in enumerate(clients)}
+    entry: dict[str, Any] = {
+        "round": number,
+        "sums": len(rows),
+        "r": None,
+        "upper": None,
+        "exposed": [],
+        "complete": True,
+        "combination": [],
+    }
+    known = all(
+        len(row["weights"]) == len(row["members"]) and all(member in column for member in row["members"])
+        for row in rows
+    )
+    if not known:
+        return entry
+    if len(rows) == 1:  # one sum: everybody in it is hidden among all its members
+        (row,) = rows
+        members = [member for member, weight in zip(row["members"], row["weights"], strict=True) if weight]
+        return entry | {"r": len(members), "upper": len(members), "exposed": members}
+    matrix = np.zeros((len(rows), len(clients)))
+    for i, row in enumerate(rows):
+        matrix[i, [column[member] for member in row["members"]]] = row["weights"]
+    found = exposure(matrix, max_states=MAX_STATES)
+    if found is None:
+        return entry
+    return entry | {
+        "r": found.r,
+        "upper": found.support.upper,
+        "exposed": [clients[j] for j in found.clients],
+        "complete": found.complete,
+        "combination": [
+            {"purpose": row["purpose"], "factor": str(factor)}
+            for row, factor in zip(rows, found.support.combination, strict=True)
+            if factor
+        ],
+    }
+
+
+def _most_exposed(sets: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    computed = [one for one in sets if one["r"] is not None]
+    if not computed:
+        return None
+    worst = min(computed, key=lambda one: (one["r"], one["round"]))
+    return {key: worst[key] for key in ("round", "r", "upper", "complete", "combination")} | {
+        "clients": worst["exposed"]
+    }
+
+
+def _check(sets: Sequence[Mapping[str, Any]], strict: int | None) -> dict[str, Any]:
+    """A permitted sum counts as revealed even if its opening failed, so the recorded r may be the smaller one."""
+    if not sets or strict is None or any(one["r"] is None for one in sets):
+        return {"status": "not-made", "reason": "no sum with known weights to recompute r from"}
+    if min(one["upper"] for one in sets) < strict:
+        return {"status": "different", "reason": "the recorded sums reveal more than the recorded privacy account says"}
+    return {"status": "same", "reason": "recomputing r from the recorded sums does not contradict the account"}
+
+
+def _aggregate(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **{key: row[key] for key in ("round", "purpose", "status", "reason")},
+        "size": len(row["members"]),
+        "members": list(row["members"]),
+        "dropped": [{"client": client, "what": what} for client, what in sorted(row["dropped"].items())],
+    }

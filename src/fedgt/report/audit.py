@@ -1,0 +1,354 @@
+"""From a run record to the content of `report.json`: everything that the page says, as plain JSON.
+
+The page is rendered from this object and from nothing else. Knowledge that only a simulation has (who is really malicious,
+what the attack achieved, what the attackers were told to do) is left out unless the record is one of a simulation.
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from fedgt._version import __version__
+from fedgt.report.account import privacy_account
+from fedgt.report.charts import curves, scatter
+from fedgt.report.limits import limits
+from fedgt.report.reading import RunRecord, read_run
+from fedgt.report.recheck import is_binary, recheck
+
+REPORT_SCHEMA_VERSION = 1
+
+OUTCOME_WORDS = {"0": "negative", "1": "positive", "?": "erased"}
+
+_KNOWN_TEST_FIELDS = {
+    "round",
+    "outcomes",
+    "truth",
+    "estimated_malicious",
+    "strategy",
+    "status",
+    "reason",
+    "screen_status",
+    "screen_reason",
+    "utilities",
+    "projection",
+    "clusters",
+    "design",
+    "groups",
+    "kind",
+    "graded",
+}
+_KNOWN_GRADED_FIELDS = {
+    "against_nobody",
+    "count_posterior",
+    "best_sets",
+    "attacks",
+    "signal",
+    "effective_features",
+    "loss",
+    "label",
+}
+_SIMULATION_SECTIONS = ("attack", "faults")
+_ORDER = {"exclude": 0, "undecided": 1, "untested": 2, "keep": 3}
+
+
+def audit(folder: Path) -> dict[str, Any]:
+    """The content of the report of a run folder.
+
+    Args:
+        folder: As `fedgt run --out` leaves it. Only read.
+
+    Returns:
+        The object that `report.json` holds; docs/howto/read-a-report.md explains its parts.
+
+    Raises:
+        SpecError: If the folder holds no usable result.
+    """
+    return audit_record(read_run(folder))
+
+
+def audit_record(record: RunRecord) -> dict[str, Any]:
+    """The same for a record that was read already."""
+    result = record.result
+    simulation = is_simulation(result)
+    checked = recheck(result, record.spec, record.spec_matches)
+    verdicts = _verdicts(result, checked, simulation=simulation)
+    test = None if result["test"] is None else _test(record, checked, simulation=simulation)
+    tests = result.get("tests") or ([result["test"]] if result["test"] else [])
+    rounds = [_round(row, simulation=simulation) for row in result["rounds"]]
+    return {
+        "schema_version": REPORT_SCHEMA_VERSION,
+        "simulation": simulation,
+        "run": _run(record),
+        "summary": _summary(result, verdicts, rounds),
+        "verdicts": verdicts,
+        "test": test,
+        "tests": [
+            {key: one[key] for key in ("round", "design", "status", "outcomes", "reason")}
+            | {"groups": len(one["groups"])}
+            for one in tests
+        ],
+        "recheck": {key: checked[key] for key in ("status", "reason", "largest_difference")},
+        "rounds": rounds,
+        "privacy": privacy_account(result),
+        "incidents": _incidents(result),
+        "communication": _communication(result),
+        "limits": limits(result, simulation=simulation, binary=test is not None and test["binary"]),
+        "specification": _specification(record, simulation=simulation),
+        "figures": {
+            "curves": curves(rounds, [one["round"] for one in tests]),
+            "scatter": None if test is None else scatter(test["groups"]),
+        },
+    }
+
+
+def is_simulation(result: Mapping[str, Any]) -> bool:
+    """Whether the record says who is really malicious, which only a simulation knows."""
+    test = result["test"]
+    return any(client.get("truth") for client in result["clients"]) or bool(test and test.get("truth"))
+
+
+def _run(record: RunRecord) -> dict[str, Any]:
+    result = record.result
+    spec = record.spec
+    return {
+        "version": result["version"],
+        "report_version": __version__,
+        "method": result["method"],
+        "status": result["status"],
+        "reason": result["reason"],
+        "seed": result["seed"],
+        "spec_hash": result["spec_hash"],
+        "spec_matches": record.spec_matches,
+        "plan_hash": result.get("plan_hash"),
+        "result_hash": record.result_hash,
+        "rounds_done": len(result["rounds"]),
+        "rounds_planned": None if spec is None else spec.federation.rounds,
+        "data": None if spec is None else spec.data.name,
+        "cpu_seconds": result["cpu_seconds"],
+    }
+
+
+def _summary(
+    result: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]], rounds: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    opened = [row for row in result["aggregates"] if row["status"] == "open"]
+    last = rounds[-1] if rounds else None
+    return {
+        "clients": len(verdicts),
+        "excluded": [one["client"] for one in verdicts if one["excluded"]],
+        "excluded_count": sum(1 for one in verdicts if one["excluded"]),
+        "undecided_count": sum(1 for one in verdicts if one["verdict"] == "undecided"),
+        "untested_count": sum(1 for one in verdicts if one["verdict"] == "untested"),
+        "opened": len(opened),
+        "asked": len(result["aggregates"]),
+        "top1_accuracy": None if last is None else last["top1_accuracy"],
+        "warnings": len(result["warnings"]),
+    }
+
+
+def _verdicts(result: Mapping[str, Any], checked: Mapping[str, Any], *, simulation: bool) -> list[dict[str, Any]]:
+    """The most suspicious first."""
+    outcomes = result["test"]["outcomes"] if result["test"] else ""  # empty for graded evidence
+    rows = []
+    for column, client in enumerate(result["clients"]):
+        row = {
+            "client": client["id"],
+            **{key: client[key] for key in ("verdict", "excluded", "reason", "posterior", "log_odds")},
+            "groups": [
+                {"group": group, "outcome": OUTCOME_WORDS[outcomes[group]] if outcomes else None}
+                for group in client["groups"]
+            ],
+            **_sides(checked["groups"][column] if checked["groups"] else None),
+        }
+        if simulation:
+            row["truth"] = client.get("truth")
+        rows.append(row)
+    return sorted(rows, key=lambda row: (_ORDER[row["verdict"]], -_value(row["posterior"])))
+
+
+def _sides(parts: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
+    """Which groups speak against the client and which for it, the strongest first; None where it was not computed."""
+    if parts is None:
+        return {"against": None, "for": None}
+    spoken = [
+        {"group": one["group"], "outcome": OUTCOME_WORDS[one["outcome"]], "change": one["change"]}
+        for one in sorted(parts, key=lambda one: -abs(_value(one["change"])))
+    ]
+    return {
+        "against": [one for one in spoken if _value(one["change"]) < 0],
+        "for": [one for one in spoken if _value(one["change"]) > 0],
+    }
+
+
+def _test(record: RunRecord, checked: Mapping[str, Any], *, simulation: bool) -> dict[str, Any]:
+    result = record.result
+    test = result["test"]
+    really = {
+        int(row["purpose"].rpartition("-")[2]): row
+        for row in result["aggregates"]
+        if row["round"] == test["round"]
+        and row["purpose"].startswith("test-group-")
+        and row["purpose"].rpartition("-")[2].isdigit()
+    }
+    graded = test.get("graded")
+    groups = []
+    for group, members in enumerate(test["groups"]):
+        opened = really.get(group)
+        row = {
+            "group": group,
+            "outcome": OUTCOME_WORDS[test["outcomes"][group]] if test["outcomes"] else None,
+            "members": list(members),
+            "size": len(members),
+            "really": list(opened["members"]) if opened and opened["status"] == "open" else None,
+            "utility": _entry(test["utilities"], group),
+            "projection": _entry(test["projection"], group),
+            "cluster": _entry(test["clusters"], group),
+            "loss": _entry(graded["loss"], group) if graded else None,
+        }
+        if simulation and test["truth"]:
+            row["truth"] = "contaminated" if test["truth"][group : group + 1] == "1" else "clean"
+        groups.append(row)
+    return {
+        **{key: test[key] for key in ("round", "design", "strategy", "status", "reason", "estimated_malicious")},
+        **{key: test[key] for key in ("screen_status", "screen_reason", "outcomes")},
+        "binary": is_binary(test),
+        "groups": groups,
+        "clients": [client["id"] for client in result["clients"]],
+        "matrix": [[group in client["groups"] for client in result["clients"]] for group in range(len(test["groups"]))],
+        "nobody": checked["nobody"],
+        "graded": _graded(graded) if graded else None,
+        "sets": [dict(one) for one in graded["best_sets"]] if graded else checked["sets"],
+        "further": _further(test),
+    }
+
+
+def _further(test: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What the record says about the test beyond the fields above, flattened: evidence that later versions added."""
+    rows: list[dict[str, Any]] = []
+    for known, values in ((_KNOWN_TEST_FIELDS, test), (_KNOWN_GRADED_FIELDS, test.get("graded") or {})):
+        for name in sorted(set(values) - known):
+            _flatten(name.replace("_", " "), values[name], rows)
+    return rows
+
+
+def _graded(graded: Mapping[str, Any]) -> dict[str, Any]:
+    label = graded["label"]
+    return {
+        **{key: graded[key] for key in ("against_nobody", "attacks", "signal", "effective_features")},
+        "counts": [
+            {"malicious": number, "probability": probability}
+            for number, probability in enumerate(graded["count_posterior"])
+        ],
+        "label": None
+        if label is None
+        else {
+            "kind": label["kind"],
+            "classes": [
+                {"label": one, "rise": rise, "p_value": p}
+                for one, rise, p in zip(label["labels"], label["rises"], label["p_values"], strict=False)
+            ],
+        },
+    }
+
+
+def _flatten(name: str, value: Any, rows: list[dict[str, Any]]) -> None:
+    if value is None or value in ([], {}):
+        return
+    if isinstance(value, dict):
+        for key, one in value.items():
+            _flatten(f"{name}, {key.replace('_', ' ')}", one, rows)
+    elif isinstance(value, list) and any(isinstance(one, dict) for one in value):
+        for number, one in enumerate(value):
+            _flatten(f"{name} {number}", one, rows)
+    else:
+        values = value if isinstance(value, list) else [value]
+        rows.append({"name": name, "values": [" ".join(map(str, v)) if isinstance(v, list) else v for v in values]})
+
+
+def _round(row: Mapping[str, Any], *, simulation: bool) -> dict[str, Any]:
+    kept = {key: value for key, value in row.items() if simulation or key != "attack_accuracy"}
+    kept.setdefault("loss", None)
+    kept.setdefault("clipped", None)
+    return kept
+
+
+def _incidents(result: Mapping[str, Any]) -> dict[str, Any]:
+    dropouts: dict[tuple[int, str, str], list[str]] = {}
+    for row in result["aggregates"]:
+        for client, what in row["dropped"].items():
+            dropouts.setdefault((row["round"], client, what), []).append(row["purpose"])
+    return {
+        "dropouts": [
+            {"round": number, "client": client, "what": what, "sums": sums}
+            for (number, client, what), sums in sorted(dropouts.items())
+        ],
+        "absent": _absent(result),
+        "not_opened": [
+            {key: row[key] for key in ("round", "purpose", "status", "reason")}
+            for row in result["aggregates"]
+            if row["status"] != "open"
+        ],
+        "warnings": list(result["warnings"]),
+    }
+
+
+def _absent(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Clients that should have taken part in a round and appear in none of its sums, neither as members nor as dropped."""
+    if result["method"] == "oracle":  # it leaves the attackers out from the start
+        return []
+    clients = {client["id"] for client in result["clients"]}
+    left_out = {client["id"] for client in result["clients"] if client["excluded"]}
+    # With several test rounds the record does not say after which a client was left out: the first gives the benefit.
+    tests = result.get("tests") or ([result["test"]] if result["test"] else [])
+    tested = min((one["round"] for one in tests), default=None)
+    seen: dict[int, set[str]] = {}
+    for row in result["aggregates"]:
+        seen.setdefault(row["round"], set()).update(row["members"], row["dropped"])
+    return [
+        {"round": number, "clients": missing}
+        for number, there in sorted(seen.items())
+        if (missing := sorted(clients - there - (left_out if tested is not None and number > tested else set())))
+    ]
+
+
+def _communication(result: Mapping[str, Any]) -> dict[str, Any]:
+    rounds = result["rounds"]
+    total = {key: sum(row[key] for row in rounds) for key in ("secure_sums", "bytes_up", "bytes_down")}
+    purposes = list(dict.fromkeys(row["purpose"] for row in rounds))
+    return {
+        **total,
+        "by_purpose": [
+            {
+                "purpose": purpose,
+                "rounds": sum(1 for row in rounds if row["purpose"] == purpose),
+                **{key: sum(row[key] for row in rounds if row["purpose"] == purpose) for key in total},
+            }
+            for purpose in purposes
+        ],
+    }
+
+
+def _specification(record: RunRecord, *, simulation: bool) -> dict[str, Any]:
+    text = record.spec_text
+    if text and not simulation:
+        content = tomllib.loads(text)
+        text = tomli_w.dumps({key: value for key, value in content.items() if key not in _SIMULATION_SECTIONS})
+    return {
+        "toml": text,
+        "commands": [
+            f"pip install fedgt=={record.result['version']}",
+            "fedgt run spec.toml --out again",
+            "fedgt report again",
+        ],
+    }
+
+
+def _entry(values: Sequence[Any], place: int) -> Any:
+    return values[place] if place < len(values) else None
+
+
+def _value(value: Any) -> float:
+    return float("-inf") if value is None else float(value)

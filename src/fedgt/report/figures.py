@@ -1,0 +1,239 @@
+"""The pictures of the report and of the paper as matplotlib figures; matplotlib comes with `pip install 'fedgt[plots]'`.
+
+Colours are those of Okabe and Ito (2008), which people with colour-blindness tell apart; shape or line style always says the
+same as the colour. Every function returns a new `Figure` that no interactive backend knows; save it with `figure.savefig`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from fedgt.errors import SpecError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_LINES = ("-", "--", ":", "-.")
+_SEATS = {"positive": "#D55E00", "negative": "#0072B2", "erased": "#8A8A8A", None: "#000000"}
+
+Metric = Literal["top1_accuracy", "balanced_accuracy", "attack_accuracy", "loss"]
+_METRICS = {
+    "top1_accuracy": "top-1 accuracy (%)",
+    "balanced_accuracy": "balanced accuracy (%)",
+    "attack_accuracy": "attack accuracy (%)",
+    "loss": "loss",
+}
+
+
+def assignment_figure(report: Mapping[str, Any]) -> "Figure":
+    """Clients x groups, coloured by the outcome of the group; the most suspicious clients on top.
+
+    Args:
+        report: `report.json`, as `fedgt.report.audit` gives it.
+
+    Raises:
+        SpecError: If no group test was made, or matplotlib is not installed.
+    """
+    test = _test_of(report)
+    rows, groups = report["verdicts"], len(test["groups"])
+    figure, axes = _blank((1.6 + 0.32 * groups, 0.8 + 0.24 * len(rows)))
+    for outcome, colour in _SEATS.items():
+        seats = [
+            (seat["group"], y) for y, row in enumerate(rows) for seat in row["groups"] if seat["outcome"] == outcome
+        ]
+        if seats:
+            x, y = np.array(seats).T
+            face = colour if outcome == "positive" else "none"
+            style = ":" if outcome == "erased" else "-"
+            axes.scatter(
+                x, y, marker="s", s=70, facecolors=face, edgecolors=colour, linestyles=style, label=outcome or "member"
+            )
+    axes.set_yticks(range(len(rows)), [_plain(row["client"]) for row in rows])
+    for label, row in zip(axes.get_yticklabels(), rows, strict=True):
+        label.set_fontweight("bold" if row["excluded"] else "normal")
+    axes.set_xticks(range(groups), [str(one["group"]) for one in test["groups"]])
+    axes.set_xlim(-0.7, groups - 0.3)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_xlabel("group")
+    axes.set_title("excluded clients in bold", fontsize=9, loc="left")
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    return figure
+
+
+def evidence_figure(report: Mapping[str, Any]) -> "Figure":
+    """The groups in the plane of their evidence: utility (or loss) against projection, one shape a cluster, + for positive.
+
+    Raises:
+        SpecError: If fewer than two groups have both, no test was made, or matplotlib is not installed.
+    """
+    test = _test_of(report)
+    placed = report["figures"]["scatter"]
+    if placed is None:
+        raise SpecError("this test has no such evidence for two groups or more; there is nothing to draw")
+    figure, axes = _blank((5.6, 3.8))
+    for number in placed["groups"]:
+        group = test["groups"][number]
+        cluster = max(group["cluster"] or 0, 0)
+        place = (group["projection"], group[placed["vertical"]])
+        axes.plot(
+            *place,
+            marker=_MARKERS[cluster % len(_MARKERS)],
+            color=COLOURS[cluster % len(COLOURS)],
+            markersize=8,
+            linestyle="none",
+        )
+        sign = " +" if group["outcome"] == "positive" else ""
+        axes.annotate(f"{group['group']}{sign}", place, textcoords="offset points", xytext=(7, 4), fontsize=8)
+    axes.set_xlabel("projection on the strongest line")
+    axes.set_ylabel(placed["vertical"])
+    axes.grid(alpha=0.3)
+    return figure
+
+
+def curves_figure(report: Mapping[str, Any]) -> "Figure":
+    """Accuracies (and the loss, where recorded) over rounds, the test round marked.
+
+    Raises:
+        SpecError: If the run has no round, or matplotlib is not installed.
+    """
+    drawn = report["figures"]["curves"]
+    if drawn is None:
+        raise SpecError("the run has no finished round; there is nothing to draw")
+    figure, panels = _blank((6.0, 3.4 * len(drawn["panels"])), rows=len(drawn["panels"]))
+    for panel, axes in zip(drawn["panels"], np.atleast_1d(panels), strict=True):
+        factor = 100.0 if panel["unit"] == "percent" else 1.0
+        for k, series in enumerate(panel["series"]):
+            x, y = np.array(series["points"], dtype=np.float64).T
+            name = _METRICS[series["name"]].removesuffix(" (%)")
+            axes.plot(x, factor * y, _LINES[k % 4], color=COLOURS[k], marker=_MARKERS[k], markersize=4, label=name)
+        for k, test_round in enumerate(drawn["test_rounds"]):
+            _mark(axes, test_round, named=k == 0)
+        axes.set_ylabel("%" if panel["unit"] == "percent" else "loss")
+        _rounds_axis(axes)
+        axes.legend(fontsize=8)
+    return figure
+
+
+def rounds_figure(
+    runs: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]],
+    *,
+    metric: Metric = "attack_accuracy",
+    test_round: int | None = None,
+    title: str = "",
+) -> "Figure":
+    """A metric over communication rounds, one curve a method: figures "attack accuracy" and "top-1 accuracy" of the paper.
+
+    Args:
+        runs: Method -> runs (seeds) -> rows of the rounds, as in `result.json`. The curve is the mean over runs, the band
+            one standard deviation to either side; rounds that not all runs reached are left out.
+        metric: The field of the rows.
+        test_round: Where the mark goes.
+        title: Above the axes.
+
+    Raises:
+        SpecError: If there is nothing to draw, or matplotlib is not installed.
+    """
+    figure, axes = _blank((5.6, 3.6))
+    factor = 1.0 if metric == "loss" else 100.0
+    for k, (method, seeds) in enumerate(runs.items()):
+        shortest = min((len(rows) for rows in seeds), default=0)
+        if not shortest or any(rows[i].get(metric) is None for rows in seeds for i in range(shortest)):
+            raise SpecError(f"method {method!r}: every run needs rounds with {metric}")
+        values = factor * np.array([[float(rows[i][metric]) for i in range(shortest)] for rows in seeds])
+        x = np.array([int(rows["round"]) for rows in seeds[0][:shortest]])
+        mean, spread = values.mean(axis=0), values.std(axis=0)
+        colour = COLOURS[k % len(COLOURS)]
+        axes.plot(x, mean, _LINES[k % 4], color=colour, marker=_MARKERS[k % 7], markersize=4, label=method)
+        axes.fill_between(x, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
+    if not runs:
+        raise SpecError("no run was given; there is nothing to draw")
+    _mark(axes, test_round)
+    axes.set_ylabel(_METRICS[metric])
+    axes.set_title(title, fontsize=10)
+    _rounds_axis(axes)
+    axes.legend(fontsize=8)
+    return figure
+
+
+def malicious_figure(
+    values: Mapping[str, Mapping[int, Sequence[float]]],
+    *,
+    label: str,
+    paper: Mapping[str, Mapping[int, tuple[float, float]]] | None = None,
+    title: str = "",
+) -> "Figure":
+    """A final figure of merit over the number of malicious clients, ours (filled) beside the paper's (hollow, if given).
+
+    Args:
+        values: Method -> n_m -> one value per seed.
+        label: Name and unit of the value.
+        paper: Method -> n_m -> (mean, standard deviation) as printed in the paper's tables.
+        title: Above the axes.
+
+    Raises:
+        SpecError: If there is nothing to draw, or matplotlib is not installed.
+    """
+    if not any(counts for counts in values.values()):
+        raise SpecError("no value was given; there is nothing to draw")
+    figure, axes = _blank((5.6, 3.6))
+    for k, (method, counts) in enumerate(values.items()):
+        colour, shift = COLOURS[k % len(COLOURS)], 0.07 * (k - (len(values) - 1) / 2)
+        x = np.array(sorted(counts), dtype=np.float64)
+        mean, spread = (np.array([f(counts[int(n)]) for n in x]) for f in (np.mean, np.std))
+        style: dict[str, Any] = {"color": colour, "marker": _MARKERS[k % 7], "markersize": 5, "capsize": 2}
+        axes.errorbar(x + shift, mean, spread, linestyle=_LINES[k % 4], label=method, **style)
+        printed = (paper or {}).get(method, {})
+        if printed:
+            ours = np.array(sorted(printed), dtype=np.float64)
+            mean, spread = np.array([printed[int(n)] for n in ours]).T
+            axes.errorbar(
+                ours + shift + 0.03, mean, spread, ls="none", mfc="none", label=f"{method}, paper", alpha=0.7, **style
+            )
+    axes.set_xlabel("malicious clients, n_m")
+    axes.set_ylabel(label)
+    axes.set_title(title, fontsize=10)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=7)
+    return figure
+
+
+def _test_of(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    test: Mapping[str, Any] | None = report["test"]
+    if test is None:
+        raise SpecError("no group test was made in this run; there is nothing to draw")
+    return test
+
+
+def _blank(size: tuple[float, float], *, rows: int = 1) -> tuple["Figure", Any]:
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise SpecError("figures need matplotlib: pip install 'fedgt[plots]'") from error
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(rows)
+
+
+def _rounds_axis(axes: "Axes") -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_xlabel("round")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+
+
+def _mark(axes: "Axes", test_round: int | None, *, named: bool = True) -> None:
+    if test_round is not None:
+        label = "test round" if named else None
+        axes.axvline(test_round, color="black", linestyle=(0, (2, 2)), linewidth=1, label=label)
+
+
+def _plain(text: str) -> str:
+    """A client id as it is: `$` would start a formula."""
+    return text.replace("$", r"\$")

@@ -1,0 +1,65 @@
+"""What the method cannot see, said where the verdicts are read."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def limits(result: Mapping[str, Any], *, simulation: bool, binary: bool) -> list[str]:
+    """Sentences for this run: its method, its evidence and its privacy account."""
+    said = []
+    test = result["test"]
+    if test is None:
+        said.append(
+            "No group test was made in this run, so nothing is known about any client; nobody was judged, and no client is "
+            "shown to be harmless."
+        )
+    else:
+        said += _about_the_test(test, binary=binary)
+    said += [
+        "Secure sums hide single updates. A client may send different vectors to different groups; this is not detected.",
+        "An honest client with unusual data can look like an attacker. An exclusion is a statistical "
+        "finding, not proof of intent.",
+    ]
+    if result["privacy"]["strict"] is not None:
+        said.append(
+            "The privacy number counts clients that a combination of opened sums mixes. Clients that work together with the "
+            "server subtract their own updates, and lower it by one each."
+        )
+        said.append(
+            "Sums of different rounds are sums of different local models. If updates hardly change from round to round, "
+            "comparing rounds before and after an exclusion tells more about the excluded clients than one round does."
+        )
+    if simulation:
+        said.append(
+            "This was a simulation in one process: the attack, the data shares and the dropouts were chosen by the "
+            "specification, and real attackers may act otherwise."
+        )
+    return said
+
+
+def _about_the_test(test: Mapping[str, Any], *, binary: bool) -> list[str]:
+    said = [
+        "Clients were tested in the rounds named above. One that behaves well then and attacks later is not found.",
+        "An attack that does not show on the server's validation data does not show in the test.",
+    ]
+    if binary:
+        said += [
+            "Each group answers with one bit. Different sets of clients explain the same bits, so with several attackers "
+            "some are missed and some honest clients are suspected even if every answer is right.",
+            "The screen looks for clusters, and noise can form clusters: it may call groups positive although nobody "
+            "is malicious.",
+            "The posteriors rest on assumed error rates of the test, which are not measured in the run.",
+        ]
+    else:
+        said += [
+            "Graded evidence looks for a line along which groups differ in proportion to their malicious members. Attackers "
+            "who push in many different directions, or a majority of malicious clients, do not fit that picture.",
+            "Few malicious clients whose poison is weak look like nobody malicious.",
+        ]
+    if "?" in test["outcomes"]:
+        said.append(
+            "Some groups have no outcome. What their members did in the test round shows only in their other groups."
+        )
+    if test["status"] not in ("decided", "nobody"):
+        said.append(f"The decoder did not reach an ordinary decision: {test['reason']}.")
+    return said
