@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOCK := requirements/lock.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check format bench reference results clean
+.PHONY: help demo test test-fast test-engines check format bench reference results clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,6 +32,9 @@ test: $(VENV)/.dev ## all tests; those on MNIST need FEDGT_DATA=<folder with MNI
 
 test-fast: $(VENV)/.dev ## the tests without whole experiments
 	$(BIN)/python -m pytest -n auto -m 'not slow'
+
+test-engines: $(VENV)/.dev ## Flower SuperLink and SuperNodes on loopback, with faults and TLS (about ten minutes)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 0 tests/integration/test_flower_engines.py
 
 check: $(VENV)/.dev ## formatting, lint, types, layers
 	$(BIN)/ruff format --check src tests benchmarks docs

@@ -10,7 +10,16 @@ import sys
 import typer
 
 from fedgt._version import __version__
-from fedgt.cli import decode_command, demo_command, design_command, keygen_command, privacy_command, run_command
+from fedgt.cli import (
+    decode_command,
+    demo_command,
+    design_command,
+    doctor_command,
+    keygen_command,
+    privacy_command,
+    report_command,
+    run_command,
+)
 from fedgt.errors import CalibrationError, DesignError, FedGTError, ShapeError, SpecError
 
 app = typer.Typer(
@@ -23,10 +32,12 @@ app = typer.Typer(
 )
 app.command("demo")(demo_command.demo)
 app.command("run")(run_command.run)
+app.command("report")(report_command.report)
 app.command("decode")(decode_command.decode)
 app.command("design")(design_command.design)
 app.command("privacy")(privacy_command.privacy)
 app.command("keygen")(keygen_command.keygen)
+app.command("doctor")(doctor_command.doctor)
 
 
 def _print_version(wanted: bool) -> None:

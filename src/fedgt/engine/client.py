@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from fedgt.engine.journal import RoundJournal
 from fedgt.engine.round_message import RoundMessage, fingerprint
+from fedgt.engine.suspended import Suspended, SuspendedRound
 from fedgt.errors import PolicyError, ProtocolError, ShapeError
-from fedgt.privacy import minimum_support
 from fedgt.secagg import ClientPolicy, ClientSession, Credentials, RoundPlan, RunTerms
 from fedgt.secagg.frames import Sender
 from fedgt.types import Parameters
@@ -125,11 +125,75 @@ class ClientEndpoint:
             f"client {self._id}: there is no stage {stage!r}; keys, shares, masked, agree, unmask exist"
         )
 
-    def _keys(self, payload: bytes) -> bytes:
-        message = RoundMessage.from_bytes(payload, sender=self._server)
-        session = ClientSession(
+    def suspend(self) -> bytes:
+        """What another process needs to go on with the next message; this object forgets its secrets.
+
+        The bytes hold, in clear: of an open session the keys and shares; until the local model is trained the global one;
+        always the pinned terms and the latest round of each run. The local model is not in them: a round whose model was
+        trained takes no further sums after `resume`. Resume the bytes once: whoever does so twice can be made to
+        answer a stage twice.
+        """
+        state, session = self._round, self._session
+        going_on = session is not None and not session.closed
+        untrained = state is not None and going_on and state.trained is None
+        suspended = Suspended(
+            client=self._id,
+            terms=self._terms,
+            rounds=self._journal.rounds,
+            session=session.suspend() if session is not None and going_on else b"",
+            round=SuspendedRound(
+                run=state.run,
+                number=state.number,
+                purposes=tuple(sorted(state.purposes)),
+                rows=tuple(state.rows),
+                models=RoundMessage(session=b"", parameters=state.parameters, center=self._center),
+            )
+            if state is not None and untrained
+            else None,
+        )
+        self._round = self._session = self._center = None
+        return suspended.to_bytes()
+
+    def resume(self, suspended: bytes) -> None:
+        """Go on where `suspend` left; only for an endpoint that has had no message, made with the same arguments.
+
+        Raises:
+            ProtocolError: If it has had a message, or the bytes are not a suspended endpoint of this client.
+        """
+        if self._session is not None or self._round is not None:
+            raise ProtocolError(f"client {self._id}: only an endpoint without messages can resume another")
+        known = Suspended.from_bytes(suspended, client=self._id)
+        self._journal.recall(known.rounds)
+        agreed = self._agreed
+        if known.terms is not None:
+            self._terms = (
+                known.terms
+                if agreed is None
+                else replace(agreed, weights=known.terms.weights, fraction_bits=known.terms.fraction_bits)
+            )
+        if known.session:
+            self._session = self._new_session()
+            self._session.resume(known.session)
+        if known.round is not None:
+            models = known.round.models
+            self._round = _Round(
+                run=known.round.run,
+                number=known.round.number,
+                parameters=models.parameters,
+                fingerprint=fingerprint(models.parameters),
+                purposes=set(known.round.purposes),
+                rows=[dict(row) for row in known.round.rows],
+            )
+            self._center = models.center
+
+    def _new_session(self) -> ClientSession:
+        return ClientSession(
             self._id, minimum_group_size=self._minimum, policy=self._policy, credentials=self._credentials
         )
+
+    def _keys(self, payload: bytes) -> bytes:
+        message = RoundMessage.from_bytes(payload, sender=self._server)
+        session = self._new_session()
         reply = session.keys(message.session)
         plan = session.plan
         try:
@@ -185,6 +249,9 @@ class ClientEndpoint:
         promised = self._policy.privacy
         if not promised:
             return
+        # Imported here because scipy doubles the time that a client's process needs to start.
+        from fedgt.privacy import minimum_support
+
         columns = {client: number for number, client in enumerate(sorted({client for row in rows for client in row}))}
         matrix = np.zeros((len(rows), len(columns)))
         for number, row in enumerate(rows):
@@ -199,7 +266,7 @@ class ClientEndpoint:
 
     def _masked(self, session: ClientSession, payload: bytes) -> bytes:
         state = self._round
-        if state is None or session.closed:
+        if session.closed or state is None:
             raise ProtocolError(f"client {self._id}: stage 'masked' is refused: the session is over")
         try:
             trained = self._train(state, session.plan)

@@ -2,7 +2,9 @@
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from fedgt.errors import SpecError
 
@@ -28,6 +30,16 @@ class RoundJournal:
         self._latest: dict[str, int] = {}
         if path is not None and path.exists():
             self._load(path)
+
+    @property
+    def rounds(self) -> Mapping[str, int]:
+        """Run -> the latest round that was begun."""
+        return MappingProxyType(self._latest)
+
+    def recall(self, rounds: Mapping[str, int]) -> None:
+        """Take over what another journal of the same client remembers; a later round that is known here stays."""
+        for run, number in rounds.items():
+            self._latest[run] = max(number, self.latest(run))
 
     def latest(self, run: str) -> int:
         """The latest round of a run that was begun; -1 if there is none."""

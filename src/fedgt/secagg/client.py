@@ -27,6 +27,7 @@ from fedgt.secagg.messages import (
 )
 from fedgt.secagg.plan import RoundPlan
 from fedgt.secagg.policy import ClientPolicy
+from fedgt.secagg.suspended import resumed_session, suspended_session
 from fedgt.secagg.terms import RunTerms
 from fedgt.secagg.vector import Tensors, client_chunks
 
@@ -102,6 +103,33 @@ class ClientSession:
             membership.forget()
         self._groups.clear()
         self._next = len(self._stages)
+
+    def suspend(self) -> bytes:
+        """The session as bytes, secrets in clear, for another process to go on with; this object forgets it.
+
+        Nothing stops the bytes from being resumed twice: a holder that does so breaks "each stage runs once".
+
+        Raises:
+            ProtocolError: Before the keys stage, or if the session is over: there is nothing to keep then.
+        """
+        if self.closed or self._plan is None:
+            raise ProtocolError(f"client {self._client}: there is no open session to suspend")
+        suspended = suspended_session(self._client, self._plan, self._next, self._groups)
+        self.close()
+        return suspended
+
+    def resume(self, suspended: bytes) -> None:
+        """Go on where `suspend` left; only for a session that has not begun, made with the same arguments.
+
+        Raises:
+            ProtocolError: If this session has begun, or the bytes are not a suspended session of this client.
+        """
+        if self._next or self._plan is not None:
+            raise ProtocolError(f"client {self._client}: only a session that has not begun can resume another")
+        plan, stage, groups = resumed_session(self._client, suspended)
+        if not 0 < stage < len(self._stages):
+            raise ProtocolError(f"client {self._client}: a suspended session is at stage 1 to {len(self._stages) - 1}")
+        self._plan, self._next, self._groups = plan, stage, groups
 
     def keys(self, payload: bytes) -> bytes:
         """Stage "keys": read the plan, make fresh keys for each of this client's groups, publish the public halves.

@@ -1,0 +1,1 @@
+"""MNIST on Flower with fedgt."""

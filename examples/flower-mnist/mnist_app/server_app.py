@@ -1,0 +1,65 @@
+"""The server's half: who shares a group, what is promised, how groups are tested."""
+
+from pathlib import Path
+
+import numpy as np
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAdam
+
+from fedgt.design import named_design
+from fedgt.federation import ScreenSettings, Validation
+from fedgt.flower import FedGT, adaptive
+from fedgt.grouping import assign
+from fedgt.secagg import Credentials, read_private_key, read_registry
+from mnist_app import task
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run the rounds and print what was found."""
+    config = context.run_config
+    seed, data = int(config["seed"]), str(config["data"])
+    names = tuple(f"client-{number}" for number in range(task.CLIENTS))
+    images, labels = task.load(data, "train")
+    mine = task.partition(None, seed)
+    test_images, test_labels = task.load(data, "t10k")
+    federation = FedGT(
+        grouping=assign(named_design("graded-15x10-b"), names, rng=np.random.default_rng(seed)),
+        privacy=int(config["privacy"]),
+        validation=Validation(logits=lambda model: task.logits(model, images[mine]), labels=labels[mine]),
+        screen=ScreenSettings(layer=task.CLASSIFICATION_LAYER),
+        rounds=int(config["rounds"]),
+        samples={name: len(task.partition(number, seed)) for number, name in enumerate(names)},
+        credentials=_credentials(str(config["credentials"])),
+        optimizer=adaptive(FedAdam(eta=0.01)) if config["optimizer"] == "fedadam" else None,
+        timeout=float(config["timeout"]),
+        wait=float(config["wait"]),
+    )
+    for record in federation.start(grid, task.initial(seed)):
+        predicted = task.logits(record.parameters, test_images).argmax(axis=1)
+        source = test_labels == task.SOURCE
+        print(
+            f"round {record.round}: accuracy {np.mean(predicted == test_labels):.4f}, "
+            f"attack accuracy {np.mean(predicted[source] == task.TARGET):.4f}, "
+            f"excluded {', '.join(record.excluded) or 'nobody'}, {record.seconds['round']:.1f} s",
+            flush=True,
+        )
+        for verdict in record.screening.exclusion.verdicts if record.screening else ():
+            if verdict.verdict != "keep":
+                print(f"  {verdict.client}: {verdict.verdict}: {verdict.reason}", flush=True)
+        for warning in record.result.warnings:
+            print(f"  warning: {warning}", flush=True)
+        if record.halt:
+            print(f"  stopped: {record.halt}", flush=True)
+
+
+def _credentials(folder: str) -> Credentials | None:
+    if not folder:
+        return None
+    keys = Path(folder)
+    return Credentials(
+        identity=read_private_key(keys / "server.pem", "server"), registry=read_registry(keys / "consortium.toml")
+    )

@@ -1,0 +1,187 @@
+"""`fedgt doctor`: is this machine ready to take part? Versions, telemetry, keys, policy, plan, and the server's clock."""
+
+import datetime
+import email.utils
+import hashlib
+import http.client
+import json
+import os
+import ssl
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from fedgt.errors import FedGTError, SpecError
+
+_QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+_LARGEST_SKEW = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Finding:
+    """One thing that was looked at."""
+
+    check: str
+    status: Literal["ok", "note", "failed"]
+    text: str
+
+
+def doctor(
+    name: Annotated[str | None, typer.Option(help="This participant's id; needed with --key.")] = None,
+    key: Annotated[Path | None, typer.Option(help="Its private key.")] = None,
+    registry: Annotated[Path | None, typer.Option(help="The registry of public keys.")] = None,
+    policy: Annotated[Path | None, typer.Option(help="Its policy file.")] = None,
+    plan: Annotated[Path | None, typer.Option(help="The plan of the consortium.")] = None,
+    plan_hash: Annotated[str | None, typer.Option(help="The SHA-256 that the plan must have.")] = None,
+    superlink: Annotated[str | None, typer.Option(help="host:port of the SuperLink, for TLS and clocks.")] = None,
+    root_certificates: Annotated[
+        Path | None, typer.Option(help="The CA that signed the SuperLink's certificate.")
+    ] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="The SuperLink has no TLS (tests only).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Look at everything that keeps federations from starting, and say what to do. Exit code 1 if something failed."""
+    if key is not None and name is None:
+        raise SpecError("--key needs --name: the id that plans give this participant")
+    if plan_hash is not None and plan is None:
+        raise SpecError("--plan-hash needs --plan")
+    found = [*_versions(), *_telemetry(), *_keys(name, key, registry), *_policy(policy), *_plan(plan, plan_hash)]
+    if superlink is not None:
+        found.append(_server(superlink, root_certificates, insecure=insecure))
+    failed = any(one.status == "failed" for one in found)
+    if as_json:
+        typer.echo(json.dumps({"ready": not failed, "checks": [asdict(one) for one in found]}))
+    else:
+        for one in found:
+            typer.echo(f"{one.status:<7} {one.check:<12} {one.text}")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _versions() -> Iterator[_Finding]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    from fedgt._version import __version__
+
+    yield _Finding(check="fedgt", status="ok", text=f"{__version__}; server and all sites must have the same")
+    yield _Finding(check="cryptography", status="ok", text=version("cryptography"))
+    try:
+        installed = version("flwr")
+    except PackageNotFoundError:
+        yield _Finding(
+            check="flwr", status="note", text="not installed; needed for Flower only: pip install 'fedgt[flower]'"
+        )
+        return
+    try:
+        from fedgt.flower import _version
+
+        _version.require_supported(installed)
+        yield _Finding(check="flwr", status="ok", text=f"{installed} ({_version.RANGE})")
+    except FedGTError as error:
+        yield _Finding(check="flwr", status="failed", text=str(error))
+
+
+def _telemetry() -> Iterator[_Finding]:
+    wrong = [f"{variable}={wanted}" for variable, wanted in _QUIET.items() if os.environ.get(variable) != wanted]
+    if wrong:
+        text = f"Flower and Ray report to their makers unless told not to: export {' '.join(wrong)} for every process"
+        yield _Finding(check="telemetry", status="failed" if find_spec("flwr") is not None else "note", text=text)
+    else:
+        yield _Finding(check="telemetry", status="ok", text="off in this environment")
+
+
+def _keys(name: str | None, key: Path | None, registry: Path | None) -> Iterator[_Finding]:
+    from fedgt.secagg import Credentials, read_private_key, read_registry
+
+    known = None
+    if registry is not None:
+        try:
+            known = read_registry(registry)
+        except FedGTError as error:
+            yield _Finding(check="registry", status="failed", text=str(error))
+        else:
+            lines = [
+                f"server {known.server.hex()}",
+                *(f"{who} {one.hex()}" for who, one in sorted(known.clients.items())),
+            ]
+            digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+            text = f"{len(known.clients)} clients, SHA-256 {digest}; compare it by telephone"
+            yield _Finding(check="registry", status="ok", text=text)
+    if key is not None and name is not None:
+        try:
+            identity = read_private_key(key, name)
+            if known is not None:
+                Credentials(identity=identity, registry=known)
+        except FedGTError as error:
+            yield _Finding(check="key", status="failed", text=str(error))
+        else:
+            told = "as the registry says" if known is not None else "not compared: give --registry"
+            yield _Finding(check="key", status="ok", text=f"{name} has public key {identity.public.hex()}, {told}")
+
+
+def _policy(path: Path | None) -> Iterator[_Finding]:
+    from fedgt.secagg import read_policy
+
+    if path is None:
+        return
+    try:
+        policy = read_policy(path)
+    except FedGTError as error:
+        yield _Finding(check="policy", status="failed", text=str(error))
+        return
+    if policy.privacy < 2:
+        text = "privacy is below 2: this site leaves it to the server's ledger that its model is not seen alone"
+        yield _Finding(check="policy", status="note", text=text)
+    else:
+        yield _Finding(check="policy", status="ok", text=f"no combination of sums may mix fewer than {policy.privacy}")
+
+
+def _plan(path: Path | None, expected: str | None) -> Iterator[_Finding]:
+    if path is None:
+        return
+    from fedgt.planning import read_plan
+
+    try:
+        plan = read_plan(path)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except FedGTError as error:
+        yield _Finding(check="plan", status="failed", text=str(error))
+        return
+    if expected is not None and expected.lower() != digest:
+        text = f"SHA-256 {digest}, expected {expected}: this is not the plan that was agreed on"
+        yield _Finding(check="plan", status="failed", text=text)
+        return
+    text = f"{len(plan.design.matrix)} groups, privacy {plan.privacy.promised} proved, SHA-256 {digest}"
+    yield _Finding(check="plan", status="ok", text=text)
+
+
+def _server(address: str, roots: Path | None, *, insecure: bool) -> _Finding:
+    """The clock of the server, through the date of any HTTP answer; a certificate that does not fit is found as well."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise SpecError(f"--superlink {address!r}: host:port is needed")
+    connection: http.client.HTTPConnection
+    try:
+        if insecure:
+            connection = http.client.HTTPConnection(host, int(port), timeout=10)
+        else:
+            context = ssl.create_default_context(cafile=None if roots is None else str(roots))
+            connection = http.client.HTTPSConnection(host, int(port), timeout=10, context=context)
+        connection.request("HEAD", "/")
+        date = connection.getresponse().getheader("Date")
+        connection.close()
+    except (OSError, http.client.HTTPException) as error:
+        return _Finding(check="superlink", status="failed", text=f"{address} cannot be reached: {error}")
+    if date is None:
+        return _Finding(check="superlink", status="note", text=f"{address} answers, but does not tell its time")
+    now = datetime.datetime.now(datetime.UTC)
+    skew = abs((email.utils.parsedate_to_datetime(date) - now).total_seconds())
+    trust = "no TLS" if insecure else "certificate ok"
+    if skew > _LARGEST_SKEW:
+        text = f"{trust}, but the clocks differ by {skew:.0f} s: messages expire by the clock, so run NTP on both"
+        return _Finding(check="superlink", status="failed", text=text)
+    return _Finding(check="superlink", status="ok", text=f"{trust}, the clocks differ by at most {skew + 1:.0f} s")

@@ -1,0 +1,122 @@
+"""A client's endpoint as bytes, for engines that start a fresh process per message."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fedgt.engine.round_message import RoundMessage
+from fedgt.errors import FedGTError, ProtocolError
+from fedgt.secagg import RunTerms, TensorSpec
+from fedgt.secagg.frames import pack, unpack
+
+_KIND = "suspended-endpoint"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SuspendedRound:
+    """A round whose local model is still to be trained.
+
+    Attributes:
+        run: The name of the run.
+        number: Of the round.
+        purposes: What was answered in it.
+        rows: The sums planned in it, as weights per client.
+        models: The global model, and the center if there is one.
+    """
+
+    run: str
+    number: int
+    purposes: tuple[str, ...]
+    rows: tuple[Mapping[str, float], ...]
+    models: RoundMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Suspended:
+    """What `ClientEndpoint.suspend` keeps.
+
+    Attributes:
+        client: Whose it is.
+        terms: What is pinned; its groups and thresholds are not kept: agreed terms come with the arguments.
+        rounds: Run -> the latest round that was begun.
+        session: The suspended session; empty if none is open.
+        round: The round that is to be trained, if any.
+    """
+
+    client: str
+    terms: RunTerms | None
+    rounds: Mapping[str, int]
+    session: bytes
+    round: SuspendedRound | None
+
+    def to_bytes(self) -> bytes:
+        """One frame; the secrets of the session are in it in clear."""
+        terms, state = self.terms, self.round
+        header: dict[str, object] = {
+            "kind": _KIND,
+            "client": self.client,
+            "rounds": dict(self.rounds),
+            "session": len(self.session),
+            "terms": None
+            if terms is None
+            else {
+                "run": terms.run,
+                "weights": dict(terms.weights),
+                "clip": terms.clip,
+                "fraction_bits": terms.fraction_bits,
+                "tensors": [[tensor.name, tensor.shape, tensor.kind] for tensor in terms.tensors],
+            },
+            "round": None
+            if state is None
+            else {
+                "run": state.run,
+                "number": state.number,
+                "purposes": state.purposes,
+                "rows": [dict(row) for row in state.rows],
+            },
+        }
+        # The rows are as many as the groups: a design with thousands would outgrow a frame's header.
+        known = json.dumps(header).encode()
+        models = b"" if state is None else state.models.to_bytes()
+        return pack({"kind": _KIND, "known": len(known)}, known, self.session, models)
+
+    @classmethod
+    def from_bytes(cls, payload: bytes, *, client: str) -> "Suspended":
+        """Read what `to_bytes` wrote.
+
+        Raises:
+            ProtocolError: If the bytes are not a suspended endpoint of this client.
+        """
+        header, body = unpack(payload, kind=_KIND)
+        try:
+            start = int(header["known"])
+            known = json.loads(bytes(body[:start]))
+            if known["client"] != client:
+                raise ProtocolError(f"client {client}: the suspended endpoint is that of {known['client']!r:.80}")
+            stop = start + int(known["session"])
+            terms, state = known["terms"], known["round"]
+            if stop > len(body) or (state is None and stop < len(body)):
+                raise ProtocolError(f"client {client}: the suspended endpoint is cut off, or something follows it")
+            return cls(
+                client=client,
+                terms=None if terms is None else RunTerms(**{**terms, "tensors": _tensors(terms["tensors"])}),
+                rounds={run: int(number) for run, number in known["rounds"].items()},
+                session=bytes(body[start:stop]),
+                round=None
+                if state is None
+                else SuspendedRound(
+                    run=state["run"],
+                    number=int(state["number"]),
+                    purposes=tuple(state["purposes"]),
+                    rows=tuple(state["rows"]),
+                    models=RoundMessage.from_bytes(bytes(body[stop:])),
+                ),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            if isinstance(error, FedGTError):
+                raise ProtocolError(f"client {client}: the suspended endpoint is not valid: {error}") from error
+            raise ProtocolError(f"client {client}: the suspended endpoint cannot be read: {error!r:.200}") from error
+
+
+def _tensors(entries: list[tuple[str, list[int], str]]) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(name=name, shape=tuple(shape), kind=kind) for name, shape, kind in entries)  # type: ignore[arg-type]

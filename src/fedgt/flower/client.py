@@ -1,0 +1,162 @@
+"""The site's half: a ClientApp whose handlers answer the stages; every message may find a fresh process.
+
+Between two messages `context.state` holds a suspended `ClientEndpoint` and nothing else: keys and shares of an open
+session, the global model until it is trained, pinned terms. Never data, and never a local model.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from fedgt.engine.client import ClientEndpoint, TrainedModel
+from fedgt.errors import ProtocolError, SpecError
+from fedgt.flower.hello import signed_hello
+from fedgt.flower.records import MESSAGE_TYPES, frame_of, frame_record, framed
+from fedgt.secagg import ClientPolicy, Credentials, RunTerms, read_policy, read_private_key, read_registry
+from fedgt.types import Parameters
+
+TrainFunction = Callable[[Parameters, int, Context], TrainedModel]
+"""(global parameters, round, context) -> the trained model and its number of samples."""
+
+_STATE = "fedgt-suspended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Who a site is and what it allows; the same for every message of a run.
+
+    Attributes:
+        client: The name under which the federation knows it. Node ids of Flower change, names do not.
+        credentials: Its identity and the keys that it trusts. None is ANONYMOUS MODE, for simulations.
+        policy: Limits that the server cannot override.
+        terms: What was agreed for the run beforehand.
+        journal: A file that remembers rounds over restarts. Next to it stands a folder with one empty file per message,
+            so that no suspended state is ever used twice.
+    """
+
+    client: str
+    credentials: Credentials | None = None
+    policy: ClientPolicy | None = None
+    terms: RunTerms | None = None
+    journal: Path | None = None
+
+
+def site_of(context: Context) -> Site:
+    """The site that the node's own configuration describes (`flower-supernode --node-config`).
+
+    `fedgt-client` is the name; `fedgt-key` and `fedgt-registry` are paths of files that `fedgt keygen` made; `fedgt-policy`
+    and `fedgt-journal` are paths. In a simulation, where nodes have no configuration, partition 3 is `client-3`.
+
+    Raises:
+        SpecError: If there is no name, only one of key and registry, or a file cannot be read.
+    """
+    config = context.node_config
+    name = config.get("fedgt-client")
+    if name is None and "partition-id" in config:
+        name = f"client-{config['partition-id']}"
+    if name is None:
+        raise SpecError("this node has no name: flower-supernode --node-config 'fedgt-client=\"hospital-north\"'")
+    key, registry, policy, journal = (
+        None if (path := config.get(f"fedgt-{what}")) is None else Path(str(path))
+        for what in ("key", "registry", "policy", "journal")
+    )
+    credentials = None
+    if key is not None and registry is not None:
+        credentials = Credentials(identity=read_private_key(key, str(name)), registry=read_registry(registry))
+    elif key is not None or registry is not None:
+        raise SpecError("fedgt-key and fedgt-registry belong together: a node with only one of them would be anonymous")
+    return Site(
+        client=str(name),
+        credentials=credentials,
+        policy=None if policy is None else read_policy(policy),
+        journal=journal,
+    )
+
+
+def client_app(
+    train: TrainFunction, *, site: Callable[[Context], Site] = site_of, minimum_group_size: int = 2
+) -> ClientApp:
+    """A ClientApp for fedgt alone; `register` adds fedgt to an app that does other things too.
+
+    Args:
+        train: Trains locally; called once per round, in the process that answers stage "masked".
+        site: Who this node is.
+        minimum_group_size: Refuse sums over fewer clients than this; the policy's own limit holds as well.
+    """
+    app = ClientApp()
+    register(app, train, site=site, minimum_group_size=minimum_group_size)
+    return app
+
+
+def register(
+    app: ClientApp, train: TrainFunction, *, site: Callable[[Context], Site] = site_of, minimum_group_size: int = 2
+) -> None:
+    """Add the handlers of all stages to an app; arguments as for `client_app`."""
+
+    def hello(message: Message, context: Context) -> Message:
+        me = site(context)
+        reply = signed_hello(frame_of(message.content), client=me.client, credentials=me.credentials)
+        return Message(frame_record(reply), reply_to=message)
+
+    def stage(message: Message, context: Context, name: str) -> Message:
+        me = site(context)
+        endpoint = ClientEndpoint(
+            me.client,
+            _Trainer(function=train, context=context),
+            minimum_group_size=minimum_group_size,
+            policy=me.policy,
+            terms=me.terms,
+            credentials=me.credentials,
+            journal=me.journal,
+        )
+        _take_state(context, endpoint, me)
+        try:
+            reply = endpoint.handle(name, frame_of(message.content))
+        finally:
+            _keep_state(context, endpoint)
+        return Message(frame_record(reply), reply_to=message)
+
+    def handler(name: str) -> Callable[[Message, Context], Message]:
+        return lambda message, context: stage(message, context, name)
+
+    for name, message_type in MESSAGE_TYPES.items():
+        category, _, action = message_type.partition(".")
+        decorate = app.train(action) if category == "train" else app.query(action)
+        decorate(hello if name == "hello" else handler(name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trainer:
+    """The user's function as a `fedgt.engine.Client`."""
+
+    function: TrainFunction
+    context: Context
+
+    def train(self, parameters: Parameters, *, round: int) -> TrainedModel:
+        return self.function(parameters, round, self.context)
+
+
+def _take_state(context: Context, endpoint: ClientEndpoint, site: Site) -> None:
+    """Move the suspended endpoint out of the context: whatever happens next, it is not there to be used again."""
+    if _STATE not in context.state:
+        return
+    suspended = frame_of(context.state, record=_STATE)
+    del context.state[_STATE]
+    if site.journal is not None:
+        # A message may be handed to two processes, or again after a crash, with the same context. A file that only one of
+        # them can make decides who goes on: a stage answered twice could open a single model.
+        used = site.journal.with_name(site.journal.name + ".used")
+        used.mkdir(mode=0o700, exist_ok=True)
+        try:
+            (used / hashlib.sha256(suspended).hexdigest()).touch(mode=0o600, exist_ok=False)
+        except FileExistsError as error:
+            raise ProtocolError(f"client {site.client}: this state was used already, by another process") from error
+    endpoint.resume(suspended)
+
+
+def _keep_state(context: Context, endpoint: ClientEndpoint) -> None:
+    context.state[_STATE] = framed(endpoint.suspend())

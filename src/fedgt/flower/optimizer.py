@@ -1,0 +1,56 @@
+"""Server-side optimisers: what becomes of the average update that the secure sum gives."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message, Metadata, MetricRecord, RecordDict
+from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedYogi
+
+from fedgt.errors import SpecError
+from fedgt.types import FloatArray, Parameters
+
+ServerOptimizer = Callable[[Parameters, Mapping[str, FloatArray]], Parameters]
+"""(the old global model, float64 mean update of its floating-point tensors) -> the new global model."""
+
+
+def adaptive(strategy: FedAdam | FedYogi | FedAdagrad) -> ServerOptimizer:
+    """Flower's own adaptive strategies (Reddi et al. 2021, Adaptive federated optimization) on the secure average.
+
+    The strategy sees one reply: the average. Its eta, betas and tau are the user's; counters of normalisation layers are
+    kept. It holds moments, so take a new one per run.
+
+    Raises:
+        SpecError: If the strategy is another one: give a function (old, mean update) -> new instead.
+    """
+    if not isinstance(strategy, FedAdam | FedYogi | FedAdagrad):
+        raise SpecError(f"{type(strategy).__name__} is not FedAdam, FedYogi or FedAdagrad: give a function of your own")
+    rounds = 0
+
+    def step(old: Parameters, mean_update: Mapping[str, FloatArray]) -> Parameters:
+        nonlocal rounds
+        rounds += 1
+        strategy.current_arrays = {name: old[name].astype(np.float64) for name in mean_update}
+        average = {name: Array(old[name].astype(np.float64) + update) for name, update in mean_update.items()}
+        content = RecordDict({"arrays": ArrayRecord(average), "metrics": MetricRecord({strategy.weighted_by_key: 1.0})})
+        arrays, _ = strategy.aggregate_train(rounds, [_reply(content)])
+        if arrays is None:
+            raise SpecError(f"{type(strategy).__name__} made no model of the average")
+        return {name: arrays[name].numpy().astype(v.dtype) if name in arrays else v for name, v in old.items()}
+
+    return step
+
+
+def _reply(content: RecordDict) -> Message:
+    metadata: Any = Metadata(
+        run_id=0,
+        message_id="",
+        src_node_id=0,
+        dst_node_id=0,
+        reply_to_message_id="",
+        group_id="",
+        created_at=0.0,
+        ttl=1.0,
+        message_type="train",
+    )
+    return Message(content, metadata=metadata)  # type: ignore[call-overload,no-any-return]

@@ -1,0 +1,84 @@
+"""A client session as bytes, for engines that start a fresh process per message: what it needs to go on, and no more.
+
+The bytes hold the private keys, the secrets and the shares of one session in clear. Keep them where only the client can
+read them, resume them once, and forget them then.
+"""
+
+from collections.abc import Mapping
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from fedgt.errors import ProtocolError
+from fedgt.secagg.frames import pack, unpack
+from fedgt.secagg.masks import KEY_BYTES, GroupContext
+from fedgt.secagg.membership import PUBLIC_BYTES, Membership
+from fedgt.secagg.plan import RoundPlan
+from fedgt.secagg.shares import SECRET_BYTES
+
+_KIND = "suspended-session"
+_HELD_BYTES = 2 * SECRET_BYTES
+
+
+def suspended_session(client: str, plan: RoundPlan, stage: int, groups: Mapping[int, Membership]) -> bytes:
+    """One frame: the plan, and per group the two private keys, the own secret, peers' public bytes and held shares.
+
+    Args:
+        client: Whose session it is.
+        plan: Its plan.
+        stage: The number of the next stage.
+        groups: Group number -> the client's membership.
+    """
+    body: list[bytes | memoryview] = [plan.to_json()]
+    entries: list[object] = []
+    for index, one in groups.items():
+        entries.append([index, list(one.peers), list(one.held), len(one.tag_key), one.survivors])
+        body += [one.share_key.private_bytes_raw(), one.mask_key.private_bytes_raw(), bytes(one.secret), one.public]
+        body += [one.tag_key, *one.peers.values(), *(bytes(share) for share in one.held.values())]
+    return pack({"kind": _KIND, "client": client, "plan": len(body[0]), "stage": stage, "groups": entries}, *body)
+
+
+def resumed_session(client: str, payload: bytes) -> tuple[RoundPlan, int, dict[int, Membership]]:
+    """What `suspended_session` wrote: the plan, the number of the next stage, the memberships.
+
+    Raises:
+        ProtocolError: If the bytes are not a suspended session of this client.
+    """
+    header, body = unpack(payload, kind=_KIND)
+    try:
+        if header["client"] != client:
+            raise ProtocolError(f"client {client}: the suspended session is that of {header['client']!r:.80}")
+        taken = _Reader(body)
+        plan = RoundPlan.from_json(taken(header["plan"]))
+        groups = {}
+        for index, peers, held, tagged, survivors in header["groups"]:
+            share_key, mask_key = (X25519PrivateKey.from_private_bytes(taken(KEY_BYTES)) for _ in range(2))
+            groups[index] = Membership(
+                context=GroupContext.of(plan, index),
+                clients=plan.groups[index],
+                position=plan.groups[index].index(client),
+                threshold=plan.thresholds[index],
+                share_key=share_key,
+                mask_key=mask_key,
+                secret=bytearray(taken(SECRET_BYTES)),
+                public=taken(PUBLIC_BYTES),
+                tag_key=taken(tagged),
+                peers={position: memoryview(taken(PUBLIC_BYTES)) for position in peers},
+                held={position: bytearray(taken(_HELD_BYTES)) for position in held},
+                survivors=None if survivors is None else (tuple(survivors[0]), tuple(survivors[1])),
+            )
+        return plan, int(header["stage"]), groups
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise ProtocolError(f"client {client}: the suspended session cannot be read: {error}") from error
+
+
+class _Reader:
+    """Takes pieces off the front of a body."""
+
+    def __init__(self, body: memoryview) -> None:
+        self._rest = body
+
+    def __call__(self, length: int) -> bytes:
+        if length > len(self._rest):
+            raise ValueError("it is cut off")
+        piece, self._rest = bytes(self._rest[:length]), self._rest[length:]
+        return piece

@@ -1,0 +1,122 @@
+"""One app on Flower's three engines: the same decisions, the same models to the last bit; and faults on the real one."""
+
+import shutil
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr", reason="needs Flower: pip install 'fedgt[flower]'")
+
+import flower_app as app
+from fedgt.flower import InProcessGrid
+from flower_machines import Deployment, make_node_key, write_app, write_consortium
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("flower-superlink") is None, reason="needs flower-superlink on the PATH"),
+]
+
+CONFIG: dict[str, Any] = {
+    "clients": 5,
+    "privacy": 2,
+    "rounds": 2,
+    "timeout": 120.0,
+    "wait": 120.0,
+    "malicious": "4",
+    "keys": "",
+}
+NODES: list[dict[str, Any]] = [{"partition-id": number} for number in range(5)]
+SAME = ("round", "model", "outcomes", "verdicts", "excluded", "bytes_up", "bytes_down")
+
+
+def in_process() -> list[dict[str, Any]]:
+    grid = InProcessGrid(app.client, dict(enumerate(NODES, start=10)), CONFIG)
+    return [app.row(record) for record in app.federation(CONFIG).start(grid, app.initial())]
+
+
+def shared(rows: list[dict[str, Any]], *but: str) -> list[dict[str, Any]]:
+    return [{key: as_json(row[key]) for key in SAME if key not in but} for row in rows]
+
+
+def as_json(value: Any) -> Any:
+    return [as_json(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def played(deployment: Deployment, folder: Path, **changes: Any) -> list[dict[str, Any]]:
+    out = folder / f"out-{time.monotonic_ns()}.json"
+    source = write_app(folder / f"app-{time.monotonic_ns()}", CONFIG | {"out": str(out)} | changes)
+    return deployment.rows(deployment.run(source), out, 500)
+
+
+@pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'flwr[simulation]'")
+def test_the_simulation_engine_gives_the_models_of_the_grid_in_process(tmp_path: Path) -> None:
+    with Deployment(tmp_path / "site", NODES, simulation=True) as deployment:
+        assert shared(played(deployment, tmp_path)) == shared(in_process())
+
+
+def test_supernodes_give_the_models_of_the_grid_in_process_and_survive_faults(tmp_path: Path) -> None:
+    """One deployment for all of it, because each costs a minute: an undisturbed run, then one with a SuperNode killed in
+    the masked stage and another one that joins late.
+    """
+    with Deployment(tmp_path / "site", NODES) as deployment:
+        assert shared(played(deployment, tmp_path)) == shared(in_process())
+
+        deployment.kill("node-4")
+        out = tmp_path / "faults.json"
+        config = {"out": str(out), "rounds": 3, "wait": 5.0, "malicious": "", "timeout": 60.0}
+        slow = {"slow-client": 2, "slow-round": 2, "slow-seconds": 600.0}
+        run = deployment.run(write_app(tmp_path / "faults", CONFIG | config | slow))
+        deployment.rows(run, out, 300, rounds=1)
+        deployment.start_node(4)
+        trained = deployment.log("node-2").count("Receiving: train.fedgt_masked")
+        until(lambda: deployment.log("node-2").count("Receiving: train.fedgt_masked") > trained, 120)
+        deployment.kill("node-2")
+        first, second, third = deployment.rows(run, out, 300)
+    assert "client-2" in first["connected"]
+    ((purpose, status, members, dropped),) = second["status"]
+    assert (purpose, status) == ("training", "open")
+    assert "client-2" not in members
+    assert "client-2" in dropped
+    assert "client-2" not in third["connected"] or "client-2" in third["status"][0][3]
+    assert third["status"][0][1] == "open"
+    assert "client-4" in third["connected"]
+
+
+def test_tls_node_keys_and_identities_change_no_number_and_keep_a_stranger_out(tmp_path: Path) -> None:
+    configs = write_consortium(tmp_path / "keys", 5)
+    with Deployment(tmp_path / "site", configs, secure=True) as deployment:
+        stranger = deployment.folder / "node-5"
+        make_node_key(stranger)  # a key pair that was not registered at the SuperLink
+        deployment.node_configs.append(configs[4])
+        deployment.ports.append(0)
+        deployment.start_node(5)
+        rows = played(deployment, tmp_path, keys=str(tmp_path / "keys"))
+        assert deployment.processes["node-5"].poll() != 0 or "SuperNode ID" not in deployment.log("node-5")
+    # Signed messages are longer; nothing else differs.
+    assert shared(rows, "bytes_up", "bytes_down") == shared(in_process(), "bytes_up", "bytes_down")
+    assert all(row["refused"] == {} for row in rows)
+
+
+def test_a_superlink_that_is_killed_and_started_again_serves_the_same_nodes(tmp_path: Path) -> None:
+    """The run is lost with its round; the nodes come back by themselves and the next run is as any other."""
+    with Deployment(tmp_path / "site", NODES, database=True) as deployment:
+        out = tmp_path / "lost.json"
+        slow = {"slow-client": 2, "slow-seconds": 600.0, "out": str(out)}
+        deployment.run(write_app(tmp_path / "lost", CONFIG | slow))
+        until(lambda: "Receiving: train.fedgt_masked" in deployment.log("node-2"), 200)
+        deployment.kill("link")
+        deployment.start_link()
+        assert shared(played(deployment, tmp_path, wait=240.0)) == shared(in_process())
+        assert not out.exists()
+
+
+def until(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {seconds} s")
+        time.sleep(0.3)
