@@ -1,11 +1,12 @@
-"""How many honest clients the default screen and decoder exclude when nobody is malicious.
+"""How many honest clients each screen excludes when nobody is malicious.
 
     FEDGT_DATA=<folder with MNIST/raw> python benchmarks/null_rates.py [seeds]
 
-Rows go to docs/results/null.csv (resumable). One round, IID data, utility balanced accuracy, no label told.
+Rows go to docs/results/null.csv (resumable). One round, IID data, no label told.
 """
 
 import sys
+from itertools import product
 from pathlib import Path
 
 from fedgt.cli.demo_command import DEMO
@@ -18,7 +19,8 @@ RESULTS = Path(__file__).parent.parent / "docs" / "results" / "null.csv"
 def main() -> None:
     """Run what is missing and print the rates."""
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 10
-    for dataset, training in (("digits", DEMO["training"]), ("mnist", {})):
+    cases = [("digits", DEMO["training"]), ("mnist", {})]
+    for (dataset, training), kind in product(cases, ("graded", "clusters", "significant-clusters")):
         specs = [
             make_spec(
                 {
@@ -28,6 +30,7 @@ def main() -> None:
                     "training": training,
                     "federation": {"rounds": 1},
                     "attack": {"malicious": 0},
+                    "screen": {"kind": kind},
                 }
             )
             for seed in range(seeds)
@@ -36,7 +39,7 @@ def main() -> None:
         wrong = sum(int(row["falsely_excluded_clients"]) for row in rows)
         runs = sum(int(row["falsely_excluded_clients"]) > 0 for row in rows)
         total = 15 * seeds
-        print(f"{dataset}: {wrong} of {total} clients ({100 * wrong / total:.1f} %) in {runs} of {seeds} runs")
+        print(f"{dataset}, {kind}: {wrong} of {total} clients ({100 * wrong / total:.1f} %) in {runs} of {seeds} runs")
 
 
 if __name__ == "__main__":

@@ -59,7 +59,8 @@ def spec(attack: str, malicious: int, method: str, strategy: str, seed: int) -> 
             "privacy": 4,
             "data": {"name": "mnist"},
             "attack": {"kind": attack, "malicious": malicious},
-            "screen": informed,
+            "design": {"name": "bch-15x8"},
+            "screen": {"kind": "clusters", **informed},
             "decode": {"strategy": strategy, "on_undecidable": "keep-all"},
         }
     )

@@ -45,7 +45,7 @@ def _data(name: str) -> ImageData:
 def _row(spec: ExperimentSpec) -> Row:
     result = run(spec, data=_data(spec.data.name))
     last, test = result.rounds[-1], result.test
-    wrong = "" if test is None else str(_wrong(result))
+    wrong = "" if test is None or not test.outcomes else str(_wrong(result))
     values = (
         spec.digest,
         result.version,
@@ -53,14 +53,14 @@ def _row(spec: ExperimentSpec) -> Row:
         spec.attack.kind,
         spec.attack.malicious,
         spec.method,
-        spec.decode.strategy if spec.method == "fedgt" else "",
+        (test.strategy if test is not None else spec.decode.strategy) if spec.method == "fedgt" else "",
         spec.seed,
         f"{100 * last.top1_accuracy:.4f}",
         "" if last.attack_accuracy is None else f"{100 * last.attack_accuracy:.4f}",
         result.missed,
         result.falsely_excluded,
         wrong,
-        "" if test is None else len(test.outcomes),
+        "" if test is None else len(test.groups),
         "" if test is None else test.estimated_malicious,
         "" if test is None else test.status,
         result.privacy.strict,

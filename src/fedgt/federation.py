@@ -4,10 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+import numpy as np
+import numpy.typing as npt
+
 from fedgt.decode import ESTIMATORS, METHODS, STRATEGIES, Estimator, Method, Strategy
 from fedgt.engine import Transport
 from fedgt.errors import SpecError
-from fedgt.exclude import ON_UNDECIDABLE, ON_UNTESTED, OnUndecidable, OnUntested
+from fedgt.exclude import ON_UNDECIDABLE, ON_UNDECIDED, ON_UNTESTED, OnUndecidable, OnUndecided, OnUntested
 from fedgt.privacy import Ledger
 from fedgt.screen import Utility, check_settings
 from fedgt.secagg import Credentials
@@ -16,11 +19,22 @@ from fedgt.types import ErrorRates, IntArray, Parameters
 Weighting = Literal["samples", "equal"]
 WEIGHTINGS: tuple[Weighting, ...] = get_args(Weighting)
 
-AfterTest = Literal["next-round", "same-round"]
+AfterTest = Literal["next-round", "negative-groups", "largest-sum", "same-round"]
 AFTER_TEST: tuple[AfterTest, ...] = get_args(AfterTest)
-"""What becomes of the local models of a test round. `next-round` (default): they are used for the test only, the global
-model comes from what is already revealed, and the kept clients train again. `same-round`: the paper's behaviour, one more
-sum of the same local models, over the kept clients; the ledger refuses it below the promised r."""
+"""What becomes of the local models of a test round. `next-round` (default): the global model is the mean of the kept clients
+as well as the sums that are open already give it, without an excluded client and without a new sum. `negative-groups`: the
+mean of the groups that tested negative (binary screens only). `largest-sum`: one more sum of the same local models, over as
+many kept clients as the promised r allows. `same-round`: the paper's behaviour, one more sum over all kept clients; the
+ledger refuses it below the promised r."""
+
+ScreenKind = Literal["graded", "clusters", "significant-clusters"]
+SCREEN_KINDS: tuple[ScreenKind, ...] = get_args(ScreenKind)
+"""`graded`: by how much and along which line the groups differ. `clusters`: the paper's test, one bit a group.
+`significant-clusters`: the same, all groups negative unless they differ significantly."""
+
+Features = Literal["weights", "margins"]
+FEATURES: tuple[Features, ...] = get_args(Features)
+"""What graded evidence compares: the classification layer's weights, or margins on the validation set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,29 +88,39 @@ class Validation:
     """The server's small validation set, seen through any framework's model.
 
     Attributes:
-        predict: Parameters -> int64[samples], the predicted labels.
+        logits: Parameters -> float[samples, classes], the scores (or log-probabilities) of every class.
         labels: int64[samples], the true labels.
     """
 
-    predict: Callable[[Parameters], IntArray]
+    logits: Callable[[Parameters], npt.NDArray[np.floating]]
     labels: IntArray
+
+    def predict(self, parameters: Parameters) -> IntArray:
+        """int64[samples]: the class of the largest score."""
+        predicted: IntArray = np.asarray(self.logits(parameters)).argmax(axis=1).astype(np.int64)
+        return predicted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScreenSettings:
-    """How groups are tested: the paper's screen (section III.C and V.A).
+    """How groups are tested.
 
     Attributes:
-        utility: What is measured on the validation set.
-        source_label: The label under attack, if the user knows it; needed by `recall`, and then also the row of the
-            classification layer that is looked at. None looks at the whole layer.
+        kind: Graded evidence, or the paper's screen (section III.C and V.A) with one bit a group; see `SCREEN_KINDS`.
+        features: What graded evidence compares.
+        utility: What is measured on the validation set; None lets the screen choose: losses for graded evidence, balanced
+            accuracy for clusters. Graded evidence takes no other.
+        source_label: The label under attack, if the user knows it. Graded evidence then looks at the loss of that label
+            alone; clusters take `recall`, which needs it, and the row of the classification layer.
         layer: The tensor that is the classification layer, [classes, inputs].
         silhouette_threshold: s^thres; the paper has 0.6, and 0 for heterogeneous clients.
         restarts: Starting positions of k-means.
         seed: Seeds them.
     """
 
-    utility: Utility = Utility.BALANCED_ACCURACY
+    kind: ScreenKind = "graded"
+    features: Features = "weights"
+    utility: Utility | None = None
     source_label: int | None = None
     layer: str = "weight"
     silhouette_threshold: float = 0.6
@@ -111,13 +135,29 @@ class ScreenSettings:
             restarts=self.restarts,
             seed=self.seed,
         )
-        if self.utility.needs_source_label and self.source_label is None:
+        for name, value, known in (("kind", self.kind, SCREEN_KINDS), ("features", self.features, FEATURES)):
+            if value not in known:
+                raise SpecError(f"unknown {name} {value!r}; known are {', '.join(known)}")
+        if self.kind == "graded" and self.utility is not None:
+            raise SpecError(
+                f"utility {self.utility.value!r} belongs to the screen with one bit a group; graded evidence looks at the "
+                "validation loss: leave the utility out, or take kind = 'clusters'"
+            )
+        if self.utility is not None and self.utility.needs_source_label and self.source_label is None:
             raise SpecError("utility 'recall' needs the source label, or take 'top1' or 'balanced-accuracy'")
+
+    @property
+    def measured(self) -> Utility:
+        """The utility of the screen with one bit a group."""
+        return Utility.BALANCED_ACCURACY if self.utility is None else self.utility
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeSettings:
     """How suspects are named (section IV) and what follows.
+
+    `strategy`, `estimator`, `method`, `rates` and `kappa` are for binary outcomes, `nobody`, `undecided` and `on_undecided`
+    for graded evidence.
 
     Attributes:
         strategy: See `fedgt.decode.strategies`.
@@ -126,7 +166,10 @@ class DecodeSettings:
         rates: What is assumed about the tests; the paper has p = 0.05 both ways.
         beta: Weight of a misdetection against a false alarm.
         kappa: Defines n_m^max.
-        largest: n_m^max itself, when the user knows it.
+        largest: n_m^max itself, when the user knows it; floor((n - 1) / 2) for graded evidence if not given.
+        nobody: Prior probability that nobody is malicious.
+        undecided: A posterior from this to one minus this is not decided.
+        on_undecided: The policy for such clients.
         on_undecidable: The policy when nobody can be cleared.
         on_untested: The policy for clients without a tested group.
         after_test: What becomes of the local models of the test round.
@@ -140,6 +183,9 @@ class DecodeSettings:
     beta: float = 0.5
     kappa: float = 0.2
     largest: int | None = None
+    nobody: float = 0.5
+    undecided: float = 0.1
+    on_undecided: OnUndecided = "test-again"
     on_undecidable: OnUndecidable = "stop"
     on_untested: OnUntested = "exclude-silent"
     after_test: AfterTest = "next-round"
@@ -153,6 +199,7 @@ class DecodeSettings:
             ("method", self.method, METHODS),
             ("on_undecidable", self.on_undecidable, ON_UNDECIDABLE),
             ("on_untested", self.on_untested, ON_UNTESTED),
+            ("on_undecided", self.on_undecided, ON_UNDECIDED),
             ("after_test", self.after_test, AFTER_TEST),
         ):
             if value not in known:
@@ -160,3 +207,11 @@ class DecodeSettings:
         for name, number in (("beta", self.beta), ("kappa", self.kappa)):
             if not 0.0 <= number <= 1.0:
                 raise SpecError(f"{name} = {number}; a number from 0 to 1 is needed")
+        if not 0 < self.nobody < 1:
+            raise SpecError(f"nobody = {self.nobody}; a probability between 0 and 1 is needed")
+        if not 0 < self.undecided <= 0.5:
+            raise SpecError(f"undecided = {self.undecided}; a probability above 0 and up to 0.5 is needed")
+
+    def largest_graded(self, clients: int) -> int:
+        """The most malicious clients that graded evidence considers: a minority, and one at least."""
+        return max(1, (clients - 1) // 2) if self.largest is None else max(1, self.largest)

@@ -9,76 +9,69 @@ its real weights and its status.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-from fedgt.decode import Decoding, IndependentPrior, decode, without_evidence
+from fedgt.aggregates import RoundResult, joined, mean_update, plus, take, unusable
+from fedgt.decode import Decoding, GradedDecoding, IndependentPrior, decode, decode_graded, without_evidence
 from fedgt.design import Design
-from fedgt.engine import SecureSums, secure_sums
 from fedgt.errors import ContradictoryOutcomesError, SpecError
-from fedgt.exclude import Exclusion, exclude
+from fedgt.exclude import Exclusion, exclude, exclude_graded
 from fedgt.federation import DecodeSettings, Federation, ScreenSettings, Validation
 from fedgt.grouping import Grouping
-from fedgt.screen import ScreenResult, cluster_screen, layer_features, measure
-from fedgt.secagg import GroupSum, RoundPlan, default_threshold, fit_fixed_point, tensor_specs
-from fedgt.types import FloatArray, Outcomes, Parameters
+from fedgt.privacy import SpanMean, best_in_span, largest_kept_sum
+from fedgt.screen import (
+    SIGNIFICANT,
+    GradedEvidence,
+    GradedScreen,
+    LabelFinding,
+    ScreenResult,
+    all_negative,
+    class_losses,
+    cluster_screen,
+    evidence_of_difference,
+    graded_screen,
+    label_under_attack,
+    layer_features,
+    margins,
+    measure,
+)
+from fedgt.secagg import GroupSum
+from fedgt.types import FloatArray, LayeredEvidence, Outcomes, Parameters
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AggregateRecord:
-    """One aggregate that was asked for: what a client may want to know about what the server saw.
-
-    Attributes:
-        round: The round of the local models.
-        purpose: Why, such as `test-group-3`, `training`, `same-round`.
-        members: The clients whose models are in it, sorted.
-        weights: Their real weights, in the same order.
-        status: `open`, `erased` (it could not be opened) or `refused` (the ledger said no).
-        reason: Why it is not open; empty when it is.
-        dropped: Client -> what happened to it.
-    """
-
-    round: int
-    purpose: str
-    members: tuple[str, ...]
-    weights: tuple[float, ...]
-    status: Literal["open", "erased", "refused"]
-    reason: str
-    dropped: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RoundResult:
-    """What a round leaves behind.
-
-    Attributes:
-        parameters: The new global model.
-        records: Every aggregate asked for.
-        secure_sums: How many sums were opened.
-        bytes_up: From the clients, all stages.
-        bytes_down: To the clients, all stages.
-        clipped: Entries clipped, over all open sums.
-        warnings: What the user should know.
-    """
-
-    parameters: Parameters
-    records: tuple[AggregateRecord, ...]
-    secure_sums: int
-    bytes_up: int
-    bytes_down: int
-    clipped: int
-    warnings: tuple[str, ...]
+_MOST_NOISE = 4.0
+"""A mean from revealed sums with more than this many times the variance of the plain mean is not worth a step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScreeningRound:
-    """A test round: what it leaves behind, and the decision with its evidence."""
+    """A test round: what it leaves behind, and the decision with its evidence.
+
+    Attributes:
+        result: The new global model and what was opened.
+        grouping: Who sat where, with the members that each opened sum is really over.
+        screen: What the screen found: binary outcomes, or graded evidence.
+        decoding: Who is suspected.
+        exclusion: What follows.
+        label: What the attack seems to aim at; None without graded evidence.
+    """
 
     result: RoundResult
-    screen: ScreenResult
-    decoding: Decoding
+    grouping: Grouping
+    screen: ScreenResult | GradedScreen
+    decoding: Decoding | GradedDecoding
     exclusion: Exclusion
+    label: LabelFinding | None = None
+
+    @property
+    def evidence(self) -> GradedEvidence | None:
+        """Graded evidence of this round, to be added to that of the next; None where there is none."""
+        return self.screen.evidence if isinstance(self.screen, GradedScreen) else None
+
+    @property
+    def undecided(self) -> bool:
+        """Whether another test round could decide more."""
+        return isinstance(self.decoding, GradedDecoding) and bool(self.decoding.undecided.any())
 
 
 def training_round(
@@ -89,10 +82,10 @@ def training_round(
     If the sum cannot be opened (nobody answers, too few are left, the ledger refuses), the model stays as it is and the
     result says why.
     """
-    taken = _take(federation, parameters, round=round, purpose="training", groups=[tuple(sorted(members))], test=False)
+    taken = take(federation, parameters, round=round, purpose="training", groups=[tuple(sorted(members))], test=False)
     (total,) = taken.sums.sums
-    updated = parameters if total.total is None else _plus(parameters, _mean_update(total))
-    return taken.result(updated, _unusable("the training sum", total))
+    updated = parameters if total.total is None else plus(parameters, mean_update(total))
+    return taken.result(updated, unusable("the training sum", total))
 
 
 def screening_round(
@@ -106,6 +99,8 @@ def screening_round(
     screen: ScreenSettings,
     decoding: DecodeSettings,
     prior: IndependentPrior | None = None,
+    earlier: Sequence[LayeredEvidence] = (),
+    last: bool = True,
 ) -> ScreeningRound:
     """The group test: sums of all groups, screen, decode, exclude, and a global model that reveals nothing more.
 
@@ -118,40 +113,60 @@ def screening_round(
         validation: The server's validation set.
         screen: How groups are tested.
         decoding: How suspects are named, and the policies.
-        prior: A prevalence per column of the design, when the user has one.
+        prior: A prevalence per column of the design, when the user has one (binary screens).
+        earlier: Graded evidence of earlier test rounds about the same columns.
+        last: Whether no further test round follows: then undecided clients are decided.
     """
     _check_layer(screen, parameters)
     groups = [grouping.members(i, present) for i in range(grouping.design.groups)]
-    taken = _take(federation, parameters, round=round, purpose="test", groups=groups, test=True)
+    taken = take(federation, parameters, round=round, purpose="test", groups=groups, test=True)
+    sums = taken.sums.sums
     # An outcome speaks about those whose models are in the sum, not about those who were to be in it.
-    real = _real_grouping(grouping, taken.sums.sums)
-    tested = _screen(taken.sums.sums, parameters, real, validation, screen)
-    found = _decoded(real, tested.outcomes, decoding, prior)
-    decision = exclude(
-        real,
-        tested.outcomes,
-        found,
-        on_undecidable=decoding.on_undecidable,
-        on_untested=decoding.on_untested,
-        silent=_silent(grouping, present, taken.sums.sums),
-    )
-    updated = _from_negative_groups(parameters, taken.sums.sums, tested)
-    result = taken.result(updated, ())
-    if decoding.after_test == "same-round" and not decision.halt:
-        kept = tuple(client for client in decision.kept if client in set(present))
-        again = _take(
-            federation,
-            parameters,
-            round=round,
-            purpose="same-round",
-            groups=[kept],
-            test=False,
-            override=decoding.below_promise,
+    real = _real_grouping(grouping, sums)
+    silent = _silent(grouping, present, sums)
+    label = None
+    tested: ScreenResult | GradedScreen
+    found: Decoding | GradedDecoding
+    if screen.kind == "graded":
+        tested = _graded(federation, sums, parameters, real, validation, screen)
+        evidence = [*earlier, *([tested.evidence] if tested.evidence is not None else [])]
+        found = decode_graded(
+            evidence,
+            clients=real.design.clients,
+            largest=decoding.largest_graded(real.design.clients),
+            nobody=decoding.nobody,
+            beta=decoding.beta,
+            undecided=decoding.undecided,
         )
-        (total,) = again.sums.sums
-        updated = updated if total.total is None else _plus(parameters, _mean_update(total))
-        result = _joined(result, again.result(updated, _unusable("the same-round sum", total)))
-    return ScreeningRound(result=result, screen=tested, decoding=found, exclusion=decision)
+        if tested.evidence is not None and found.flagged.any():
+            label = label_under_attack(tested.evidence.damage, found.posterior)
+        decision = exclude_graded(
+            real,
+            tested.tested,
+            found,
+            last=last,
+            on_undecided=decoding.on_undecided,
+            on_undecidable=decoding.on_undecidable,
+            on_untested=decoding.on_untested,
+            silent=silent,
+        )
+    else:
+        tested = _clusters(federation, sums, parameters, real, validation, screen)
+        found = _decoded(real, tested.outcomes, decoding, prior)
+        decision = exclude(
+            real,
+            tested.outcomes,
+            found,
+            on_undecidable=decoding.on_undecidable,
+            on_untested=decoding.on_untested,
+            silent=silent,
+        )
+    kept = tuple(client for client in decision.kept if client in set(present))
+    updated, note = _revealed_mean(federation, parameters, sums, real, kept, tested, decoding)
+    result = taken.result(updated, note)
+    if decoding.after_test in ("same-round", "largest-sum") and not decision.halt:
+        result = _one_more_sum(federation, parameters, result, sums, real, kept, decoding, round=round)
+    return ScreeningRound(result=result, grouping=real, screen=tested, decoding=found, exclusion=decision, label=label)
 
 
 def _decoded(
@@ -197,149 +212,18 @@ def _silent(grouping: Grouping, present: Sequence[str], sums: Sequence[GroupSum]
     return reasons
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Taken:
-    """Sums that were asked for, before they became a model."""
-
-    sums: SecureSums
-    records: tuple[AggregateRecord, ...]
-    warnings: tuple[str, ...]
-
-    def result(self, parameters: Parameters, warnings: Sequence[str]) -> RoundResult:
-        return RoundResult(
-            parameters=parameters,
-            records=self.records,
-            secure_sums=sum(1 for one in self.sums.sums if one.status == "open"),
-            bytes_up=self.sums.bytes_up,
-            bytes_down=self.sums.bytes_down,
-            clipped=sum(one.clipped for one in self.sums.sums),
-            warnings=(*self.warnings, *warnings),
-        )
-
-
-def _take(
-    federation: Federation,
-    parameters: Parameters,
-    *,
-    round: int,
-    purpose: str,
-    groups: Sequence[tuple[str, ...]],
-    test: bool,
-    override: bool = False,
-) -> _Taken:
-    weights = {client: federation.weight(client) for group in groups for client in group}
-    largest = max((sum(weights[client] for client in group) for group in groups), default=0)
-    entries = sum(array.size for array in parameters.values())
-    plan = RoundPlan(
-        run=federation.run,
-        round=round,
-        purpose=purpose,
-        groups=tuple(groups),
-        thresholds=tuple(default_threshold(len(group)) for group in groups),
-        weights=weights,
-        encoding=fit_fixed_point(
-            clip=federation.clip,
-            fraction_bits=federation.fraction_bits,
-            weight_sum=max(largest, 1),
-            count_sum=entries * max((len(group) for group in groups), default=0),
-        ),
-        tensors=tensor_specs(parameters),
-    )
-    refused: dict[int, str] = {}
-
-    def authorise(members: tuple[tuple[str, ...], ...]) -> tuple[str | None, ...]:
-        rows = [{client: float(weights[client]) for client in group} for group in members]
-        verdicts = federation.ledger.permit(rows, models=f"round-{round}", test=test, override=override)
-        refused.update({i: verdict for i, verdict in enumerate(verdicts) if verdict is not None and members[i]})
-        return verdicts
-
-    sums = secure_sums(
-        federation.transport,
-        plan,
-        parameters,
-        authorise=authorise,
-        timeout=federation.timeout,
-        credentials=federation.credentials,
-    )
-    records = tuple(
-        _record(round, purpose if len(groups) == 1 else f"{purpose}-group-{one.group}", one, weights, refused)
-        for one in sums.sums
-    )
-    warnings = [*sums.warnings, *_dominated(groups, weights, purpose)]
-    clipped = sum(one.clipped for one in sums.sums)
-    if clipped:
-        warnings.append(
-            f"round {round}, {purpose}: {clipped} entries of updates were clipped to +-{federation.clip:g}; "
-            "raise the clip if the updates are honest"
-        )
-    return _Taken(sums=sums, records=records, warnings=tuple(warnings))
-
-
-def _record(
-    round: int, purpose: str, one: GroupSum, weights: Mapping[str, int], refused: Mapping[int, str]
-) -> AggregateRecord:
-    members = tuple(sorted(one.members))
-    return AggregateRecord(
-        round=round,
-        purpose=purpose,
-        members=members,
-        weights=tuple(float(weights[client]) for client in members),
-        status="open" if one.status == "open" else "refused" if one.group in refused else "erased",
-        reason=one.reason,
-        dropped=dict(one.dropped),
-    )
-
-
-def _dominated(groups: Sequence[tuple[str, ...]], weights: Mapping[str, int], purpose: str) -> list[str]:
-    """A sum in which one weight dwarfs the others hides little of that client (case: weights 1, 1, 1, 100)."""
-    warnings = []
-    for number, group in enumerate(groups):
-        w = np.array([weights[client] for client in group], dtype=np.float64)
-        if len(w) < 2:
-            continue
-        effective = float(w.sum() ** 2 / (w**2).sum())
-        if effective < len(w) / 2:
-            heaviest = group[int(w.argmax())]
-            warnings.append(
-                f"{purpose}, group {number}: its weights count like {effective:.2f} equal members instead of {len(w)}; "
-                f"client {heaviest} dominates the sum and is nearly visible in it: use weighting = 'equal'"
-            )
-    return warnings
-
-
-def _mean_update(total: GroupSum) -> dict[str, FloatArray]:
-    if total.total is None:
-        raise SpecError(f"the sum of group {total.group} is not open: {total.reason}")
-    return {name: values / total.weight for name, values in total.total.items()}
-
-
-def _plus(
-    parameters: Parameters, update: Mapping[str, FloatArray]
-) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.floating]]]:
-    # Integers, such as the counters of a normalisation layer, are kept as they are.
-    return {
-        name: (values.astype(np.float64) + update[name]).astype(values.dtype) if values.dtype.kind == "f" else values
-        for name, values in parameters.items()
-    }
-
-
-def _unusable(what: str, total: GroupSum) -> tuple[str, ...]:
-    if total.total is not None:
-        return ()
-    reason = total.reason if total.members else f"no usable client ({total.reason or 'nobody takes part'})"
-    return (f"{what} is not open, the global model stays as it was: {reason}",)
-
-
 def _check_layer(settings: ScreenSettings, parameters: Parameters) -> None:
     """What would fail after the sums are open must fail before."""
     if settings.layer not in parameters:
         raise SpecError(
             f"classification layer {settings.layer!r} is no tensor of the model; it has {', '.join(parameters)}"
         )
-    layer_features(parameters[settings.layer][None], settings.source_label)
+    if settings.kind != "graded":
+        layer_features(parameters[settings.layer][None], settings.source_label)
 
 
-def _screen(
+def _clusters(
+    federation: Federation,
     sums: Sequence[GroupSum],
     parameters: Parameters,
     grouping: Grouping,
@@ -350,15 +234,32 @@ def _screen(
     layers = np.full((len(sums), *parameters[settings.layer].shape), np.nan)
     for i, one in enumerate(sums):
         if one.total is not None:
-            mean = _plus(parameters, _mean_update(one))
+            mean = plus(parameters, mean_update(one))
             layers[i] = mean[settings.layer]
             utilities[i] = measure(
-                settings.utility, validation.predict(mean), validation.labels, source_label=settings.source_label
+                settings.measured, validation.predict(mean), validation.labels, source_label=settings.source_label
+            )
+    erased = np.array([one.total is None for one in sums])
+    features = layer_features(layers, settings.source_label)
+    if settings.kind == "significant-clusters":
+        found = evidence_of_difference(
+            features,
+            weights=_rows(federation, grouping),
+            samples=[federation.samples[client] for client in grouping.clients],
+            erased=erased,
+        )
+        if found < SIGNIFICANT:
+            return all_negative(
+                features,
+                utilities,
+                erased=erased,
+                reason=f"no significant difference: a line through the groups is {found:.3g} nats more likely than noise, "
+                f"{SIGNIFICANT:.3g} are needed, so all are negative",
             )
     return cluster_screen(
-        layer_features(layers, settings.source_label),
+        features,
         utilities,
-        erased=np.array([one.total is None for one in sums]),
+        erased=erased,
         max_group_size=int(grouping.design.group_sizes.max()),
         silhouette_threshold=settings.silhouette_threshold,
         restarts=settings.restarts,
@@ -366,31 +267,140 @@ def _screen(
     )
 
 
-def _from_negative_groups(parameters: Parameters, sums: Sequence[GroupSum], tested: ScreenResult) -> Parameters:
-    """The weighted mean over the negative groups: a combination of sums already opened, so it reveals nothing more.
-
-    With no negative group the global model stays as it was.
-    """
-    clean = [
-        one for one, t in zip(sums, tested.outcomes.values.tolist(), strict=True) if t == 0 and one.total is not None
-    ]
-    weight = sum(one.weight for one in clean)
-    if not clean:
-        return parameters
-    update = {
-        name: np.sum([one.total[name] for one in clean if one.total is not None], axis=0) / weight
-        for name in parameters
-    }
-    return _plus(parameters, update)
-
-
-def _joined(first: RoundResult, second: RoundResult) -> RoundResult:
-    return RoundResult(
-        parameters=second.parameters,
-        records=(*first.records, *second.records),
-        secure_sums=first.secure_sums + second.secure_sums,
-        bytes_up=first.bytes_up + second.bytes_up,
-        bytes_down=first.bytes_down + second.bytes_down,
-        clipped=first.clipped + second.clipped,
-        warnings=(*first.warnings, *second.warnings),
+def _graded(
+    federation: Federation,
+    sums: Sequence[GroupSum],
+    parameters: Parameters,
+    grouping: Grouping,
+    validation: Validation,
+    settings: ScreenSettings,
+) -> GradedScreen:
+    features: list[FloatArray | None] = []
+    losses: list[FloatArray | None] = []
+    for one in sums:
+        if one.total is None:
+            features.append(None)
+            losses.append(None)
+            continue
+        update = mean_update(one)
+        logits = validation.logits(plus(parameters, update))
+        losses.append(class_losses(logits, validation.labels))
+        features.append(
+            update[settings.layer] if settings.features == "weights" else margins(logits, validation.labels)
+        )
+    return graded_screen(
+        _stacked(features),
+        _stacked(losses),
+        weights=_rows(federation, grouping),
+        samples=[federation.samples[client] for client in grouping.clients],
+        erased=np.array([one.total is None for one in sums]),
+        label=settings.source_label,
     )
+
+
+def _stacked(rows: Sequence[FloatArray | None]) -> FloatArray:
+    """float64[groups, ...], NaN for groups without an entry."""
+    shape = next((row.shape for row in rows if row is not None), (1,))
+    stacked = np.full((len(rows), *shape), np.nan)
+    for i, row in enumerate(rows):
+        if row is not None:
+            stacked[i] = row
+    return stacked
+
+
+def _rows(federation: Federation, grouping: Grouping) -> FloatArray:
+    """float64[groups, clients]: the real weight of each client in each sum."""
+    weights = np.array([federation.weight(client) for client in grouping.clients], dtype=np.float64)
+    rows: FloatArray = grouping.design.matrix * weights
+    return rows
+
+
+def _revealed_mean(
+    federation: Federation,
+    parameters: Parameters,
+    sums: Sequence[GroupSum],
+    grouping: Grouping,
+    kept: Sequence[str],
+    tested: ScreenResult | GradedScreen,
+    decoding: DecodeSettings,
+) -> tuple[Parameters, tuple[str, ...]]:
+    """A mean of kept clients from sums that are open already, so that it reveals nothing more, and a note."""
+    opened = [i for i, one in enumerate(sums) if one.total is not None]
+    if not opened or not kept:
+        return parameters, ()
+    if decoding.after_test == "negative-groups" and isinstance(tested, ScreenResult):
+        clean = [i for i in opened if tested.outcomes.values[i] == 0]
+        coefficients = dict.fromkeys(clean, 1.0 / max(sum(sums[i].weight for i in clean), 1))
+        note = () if clean else ("no group is clean, the global model stays as it was",)
+    else:
+        column = {client: j for j, client in enumerate(grouping.clients)}
+        target = np.zeros(len(grouping.clients))
+        rows = _rows(federation, grouping)[opened]
+        for client in kept:
+            if rows[:, column[client]].any():
+                target[column[client]] = federation.weight(client)
+        best = _nearest(rows, target) if target.any() else None
+        if best is None:
+            return parameters, (
+                "no combination of the opened sums is free of the excluded clients and near the mean of the others: the "
+                "global model stays as it was for this round",
+            )
+        coefficients = {i: float(b) for i, b in zip(opened, best.coefficients, strict=True) if b}
+        note = ()
+    if not coefficients:
+        return parameters, note
+    update = {name: np.sum([b * _total(sums[i])[name] for i, b in coefficients.items()], axis=0) for name in parameters}
+    return plus(parameters, update), note
+
+
+def _nearest(rows: FloatArray, target: FloatArray) -> SpanMean | None:
+    """A mean in the span without negative weights, or with some where they cost little noise."""
+    best = best_in_span(rows, target=target, nonnegative=True)
+    if best is None:
+        best = best_in_span(rows, target=target)
+    return best if best is not None and best.amplification <= _MOST_NOISE else None
+
+
+def _total(one: GroupSum) -> Mapping[str, FloatArray]:
+    if one.total is None:
+        raise SpecError(f"the sum of group {one.group} is not open: {one.reason}")
+    return one.total
+
+
+def _one_more_sum(
+    federation: Federation,
+    parameters: Parameters,
+    result: RoundResult,
+    sums: Sequence[GroupSum],
+    grouping: Grouping,
+    kept: tuple[str, ...],
+    decoding: DecodeSettings,
+    *,
+    round: int,
+) -> RoundResult:
+    """A sum of the same local models over the kept clients (the paper), or over as many of them as the promise allows."""
+    members = kept
+    if decoding.after_test == "largest-sum":
+        column = {client: j for j, client in enumerate(grouping.clients)}
+        opened = [i for i, one in enumerate(sums) if one.total is not None]
+        found = largest_kept_sum(
+            _rows(federation, grouping)[opened],
+            weights=[federation.weight(client) for client in grouping.clients],
+            kept=[column[client] for client in kept],
+            privacy=federation.ledger.promised,
+        )
+        if found is None:
+            return result
+        members = tuple(sorted(grouping.clients[j] for j in found.clients))
+    again = take(
+        federation,
+        parameters,
+        round=round,
+        purpose=decoding.after_test,
+        groups=[members],
+        test=False,
+        override=decoding.below_promise,
+    )
+    (total,) = again.sums.sums
+    updated = result.parameters if total.total is None else plus(parameters, mean_update(total))
+    return joined(result, again.result(updated, unusable(f"the {decoding.after_test} sum", total)))

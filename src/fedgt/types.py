@@ -168,6 +168,42 @@ class SetEvidence(Protocol):
         ...
 
 
+class BoundedEvidence(SetEvidence, Protocol):
+    """Evidence with a bound that costs nothing."""
+
+    def some(self) -> float:
+        """By how many nats there is a shift at all, whoever explains it, against none: no set has more evidence."""
+        ...
+
+
+class ExplainingEvidence(BoundedEvidence, Protocol):
+    """Evidence that also says how well a set fits, whatever the evidence is worth."""
+
+    def explained(self, sets: BoolArray) -> FloatArray:
+        """float64[B]: log-density of the observed shift under each set, less that of a perfect fit; about 0 or below."""
+        ...
+
+
+class LayeredEvidence(ExplainingEvidence, Protocol):
+    """Evidence from which the part that one set explains can be taken away, to ask whether there is a second attack."""
+
+    def two_lines(self) -> float:
+        """By how many nats there are two shifts in the same part of the model against one."""
+        ...
+
+    def second(self, attackers: BoolArray) -> BoundedEvidence | None:
+        """Evidence about another attack, bool[clients] being one that is known; None where nothing is left."""
+        ...
+
+    def given(self, attackers: BoolArray) -> "ExplainingEvidence | None":
+        """Evidence about a second set, bool[clients] being one that attacks already; None where nothing is left."""
+        ...
+
+    def lines(self, count: int) -> Sequence[SetEvidence]:
+        """Evidence about lines between the two strongest shifts, for a search to start from."""
+        ...
+
+
 def _pairs(counts: Sequence[int | None], sizes: Sequence[int]) -> list[tuple[int | None, int]]:
     if len(counts) != len(sizes):
         raise ShapeError(f"{len(counts)} reports for {len(sizes)} groups; one per group is needed (None for none)")

@@ -197,7 +197,7 @@ def test_privacy_with_more_rows_and_colluders(matrix: Path) -> None:
         (["run", "spec.toml", "--out", "."], 2, "would overwrite the specification"),
         (["run", "s.toml", "--out", "x", "--set", "design.name=identity-15"], 2, "give r = 1 at most"),
         (["decode", "--matrix", "A.csv", "--outcomes", "01010101", "--max-malicious", "99"], 2, "0 to 15"),
-        (["design", "--name", "bch-15x8", "--write", "/nonexistent/x.csv"], 1, "/nonexistent/x.csv"),
+        (["design", "--name", "bch-15x8", "--write", "/nonexistent/x.csv"], 2, "/nonexistent/x.csv"),
         (["design", "--name", "identity-1000000"], 2, "1 to 10000"),
         (["design", "--matrix", "null.json"], 2, "got None in row 0, column 1"),
     ],
@@ -218,7 +218,9 @@ def test_errors_are_one_line_on_stderr_with_the_documented_exit_code(
 
 
 def test_run_writes_a_folder_and_prints_pure_json(tmp_path: Path) -> None:
-    (tmp_path / "s.toml").write_text("privacy = 4\n[federation]\nrounds = 2\n[screen]\nutility = 'top1'\n")
+    (tmp_path / "s.toml").write_text(
+        "privacy = 4\n[federation]\nrounds = 2\n[screen]\nkind = 'clusters'\nutility = 'top1'\n"
+    )
     done = fedgt("run", tmp_path / "s.toml", "--out", tmp_path / "out", "--seed", "3", "--malicious", "1", "--json")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
@@ -232,7 +234,7 @@ def test_run_writes_a_folder_and_prints_pure_json(tmp_path: Path) -> None:
 
 def test_a_run_that_ends_early_exits_with_one(tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text(
-        "privacy = 4\n[federation]\nrounds = 2\n[screen]\nutility = 'top1'\n"
+        "privacy = 4\n[federation]\nrounds = 2\n[screen]\nkind = 'clusters'\nutility = 'top1'\n"
         + "".join(f"[[faults]]\nclient = {j}\nround = 1\n" for j in range(15))
     )
     done = fedgt("run", tmp_path / "s.toml", "--out", tmp_path / "out")
@@ -244,7 +246,7 @@ def test_a_design_name_with_markup_is_printed_as_it_is(tmp_path: Path) -> None:
     rows = named_design("bch-15x8").matrix.tolist()
     (tmp_path / "A.json").write_text(json.dumps({"name": "my [/b] design", "matrix": rows}))
     (tmp_path / "s.toml").write_text(
-        "privacy = 4\n[federation]\nrounds = 1\n[design]\nfile = 'A.json'\n[screen]\nutility = 'top1'\n"
+        "privacy = 4\n[federation]\nrounds = 1\n[design]\nfile = 'A.json'\n[screen]\nkind = 'clusters'\nutility = 'top1'\n"
     )
     done = fedgt("run", tmp_path / "s.toml", "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
@@ -259,4 +261,4 @@ def test_the_demo_names_suspects_and_shows_three_accuracies(tmp_path: Path) -> N
         assert word in done.stdout
     result = json.loads((tmp_path / "demo" / "fedgt" / "result.json").read_text())
     assert result["seed"] == 1
-    assert sum(c["truth"] == "malicious" for c in result["clients"]) == 3
+    assert sum(c["truth"] == "malicious" for c in result["clients"]) == 5

@@ -20,7 +20,9 @@ BASE: dict[str, Any] = {
     "federation": {"rounds": 3},
     "training": {"learning_rate": 0.05, "batch_size": 8, "local_epochs": 5},
     "attack": {"kind": "label-flip", "malicious": 2, "source": 9, "target": 3},
-    "screen": {"utility": "recall", "source_label": 9},
+    # The paper's screen and design; graded evidence, the default, has its own tests.
+    "design": {"name": "bch-15x8"},
+    "screen": {"kind": "clusters", "utility": "recall", "source_label": 9},
 }
 
 
@@ -220,7 +222,7 @@ def test_infinite_log_odds_are_strings_and_unknown_ones_null() -> None:
         ({"privacy": 4, "data": {"name": "mnits"}}, "data.name = 'mnits'.*did you mean 'mnist'"),
         ({"privacy": 16}, "privacy = 16, but there are 15 clients"),
         ({"privacy": 4, "attack": {"malicious": 16}}, "attack.malicious = 16"),
-        ({"privacy": 4, "screen": {"utility": "recall"}}, r"needs screen\.source_label"),
+        ({"privacy": 4, "screen": {"kind": "clusters", "utility": "recall"}}, r"needs screen\.source_label"),
         ({"privacy": 4, "screen": {"round": 11}}, "there are 10 rounds"),
         ({"privacy": 4, "faults": [{"client": 15, "round": 1}]}, "clients are numbered 0 to 14"),
         ({"privacy": 4, "faults": [{"client": 1, "rond": 1}]}, "did you mean 'round'"),

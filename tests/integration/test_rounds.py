@@ -10,9 +10,9 @@ from fedgt.errors import SpecError
 from fedgt.federation import DecodeSettings, Federation, ScreenSettings, Validation
 from fedgt.grouping import Grouping
 from fedgt.round import ScreeningRound, screening_round, training_round
-from fedgt.screen import Utility
+from fedgt.screen import ScreenResult, Utility
 from fedgt.train import rfa_round
-from fedgt.types import IntArray, Parameters
+from fedgt.types import FloatArray, Outcomes, Parameters
 
 Make = Callable[..., Any]
 START: Parameters = {"weight": np.zeros((2, 3)), "bias": np.zeros(2)}
@@ -32,14 +32,19 @@ def honest_and_malicious(malicious: set[str]) -> dict[str, dict[str, np.ndarray[
 LABELS = np.zeros(100, dtype=np.int64)
 
 
-def predict(parameters: Parameters) -> IntArray:
+def logits(parameters: Parameters) -> FloatArray:
     """The mean bias says how many of 100 samples are classified right: 1 -> all, each malicious member costs some."""
     right = int(np.clip(round(100 * float(parameters["bias"].mean())), 0, 100))
-    return np.where(np.arange(100) < right, 0, 1).astype(np.int64)
+    return np.where((np.arange(100) < right)[:, None], [[1.0, 0.0]], [[0.0, 1.0]])
 
 
-VALIDATION = Validation(predict=predict, labels=LABELS)
-SCREEN = ScreenSettings(utility=Utility.TOP1)
+VALIDATION = Validation(logits=logits, labels=LABELS)
+SCREEN = ScreenSettings(kind="clusters", utility=Utility.TOP1)
+
+
+def outcomes_of(result: ScreeningRound) -> Outcomes:
+    assert isinstance(result.screen, ScreenResult)
+    return result.screen.outcomes
 
 
 def screened(federation: Federation, grouping: Grouping, **settings: Any) -> ScreeningRound:
@@ -111,7 +116,7 @@ def test_all_clients_failing_leaves_the_model_and_keeps_every_id(bench: Make, gr
     made = bench(honest_and_malicious(set()), silent=dict.fromkeys(names, "masked"), privacy=4)
     result = screened(made.federation, grouping)
     assert result.decoding.status == "no-outcomes"
-    assert str(result.screen.outcomes) == "????????"
+    assert str(outcomes_of(result)) == "????????"
     assert [v.verdict for v in result.exclusion.verdicts] == ["untested"] * 15
     assert result.exclusion.halt
     assert result.exclusion.excluded == ()
@@ -135,7 +140,7 @@ def test_outcomes_speak_about_the_members_who_were_in_the_sum(bench: Make, group
 def test_settings_are_checked_before_a_sum_is_opened(bench: Make) -> None:
     """Case 23: an unknown name is never replaced by another."""
     for wrong, message in (
-        ({"after_test": "same_round"}, "known are next-round, same-round"),
+        ({"after_test": "same_round"}, "known are next-round, negative-groups"),
         ({"strategy": "bp"}, "known are count, delta, bayes, map"),
         ({"on_untested": "maybe"}, "exclude-silent"),
         ({"beta": 2.0}, "beta = 2.0"),
@@ -143,7 +148,7 @@ def test_settings_are_checked_before_a_sum_is_opened(bench: Make) -> None:
         with pytest.raises(SpecError, match=message):
             DecodeSettings(**wrong)
     with pytest.raises(SpecError, match="needs the source label"):
-        ScreenSettings(utility=Utility.RECALL)
+        ScreenSettings(kind="clusters", utility=Utility.RECALL)
     made = bench({"a": update_of(1), "b": update_of(2)})
     with pytest.raises(SpecError, match="'stranger' is not registered"):
         training_round(made.federation, START, round=1, members=["a", "b", "stranger"])
@@ -156,7 +161,7 @@ def test_the_malicious_client_is_excluded_and_the_model_comes_from_negative_grou
     result = screened(made.federation, grouping)
     assert result.exclusion.excluded == ("c05",)
     clean = [i for i in range(8) if 5 not in grouping.design.members(i)]
-    assert [i for i, t in enumerate(result.screen.outcomes.values.tolist()) if t == 0] == clean
+    assert [i for i, t in enumerate(outcomes_of(result).values.tolist()) if t == 0] == clean
     np.testing.assert_allclose(result.result.parameters["bias"], 1.0, atol=0.01)
     assert result.result.secure_sums == 8
     assert len(result.result.records) == 8  # nothing but the groups was asked for
@@ -176,14 +181,14 @@ def test_a_leaving_client_turns_its_groups_into_erasures_at_four_and_is_recovere
 ) -> None:
     """Case 12: client 3 sits in groups 0, 2 and 3."""
     at_four = screened(bench(honest_and_malicious({"c09"}), silent={"c03": stage}, privacy=4).federation, grouping)
-    assert [i for i, t in enumerate(str(at_four.screen.outcomes)) if t == "?"] == [0, 2, 3]
+    assert [i for i, t in enumerate(str(outcomes_of(at_four))) if t == "?"] == [0, 2, 3]
     refused = [r for r in at_four.result.records if r.status != "open"]
     assert [r.purpose for r in refused] == ["test-group-0", "test-group-2", "test-group-3"]
     assert all("the promise is 4" in r.reason for r in refused)
     assert all("c03" in r.dropped for r in refused)
 
     at_three = screened(bench(honest_and_malicious({"c09"}), silent={"c03": stage}, privacy=3).federation, grouping)
-    assert "?" not in str(at_three.screen.outcomes)
+    assert "?" not in str(outcomes_of(at_three))
     assert [len(r.members) for r in at_three.result.records] == [3, 4, 3, 3, 4, 4, 4, 4]
     assert at_three.exclusion.excluded == ("c03", "c09")  # who fell silent in the test is left out
     verdict = at_three.exclusion.verdicts[3]
@@ -204,7 +209,7 @@ def test_a_client_with_nan_is_refused_by_the_name_of_its_tensor_and_the_rest_is_
     updates = honest_and_malicious({"c09"})
     updates["c03"]["weight"][1, 2] = np.nan
     result = screened(bench(updates, privacy=4).federation, grouping)
-    assert [i for i, t in enumerate(str(result.screen.outcomes)) if t == "?"] == [0, 2, 3]
+    assert [i for i, t in enumerate(str(outcomes_of(result))) if t == "?"] == [0, 2, 3]
     reasons = [r.dropped["c03"] for r in result.result.records if "c03" in r.dropped]
     assert reasons
     assert all("'weight'" in reason and "finite" in reason for reason in reasons)

@@ -16,6 +16,7 @@ from fedgt.federation import DecodeSettings, Federation, ScreenSettings, Validat
 from fedgt.grouping import Grouping
 from fedgt.privacy import Ledger
 from fedgt.round import screening_round, training_round
+from fedgt.screen import ScreenResult
 from fedgt.secagg import ClientPolicy, Credentials, Identity, Registry, read_private_key, read_registry
 from fedgt.train import rfa_round
 from fedgt.types import Parameters
@@ -130,12 +131,14 @@ def test_identities_change_no_number_of_a_screening_round() -> None:
             grouping=Grouping(design=named_design("bch-15x8"), clients=IDS),
             present=IDS,
             validation=Validation(
-                predict=lambda parameters: np.array([int(parameters["weight"][0, 0] > 0.4), 1]), labels=np.array([1, 1])
+                logits=lambda parameters: np.array([[0.4, float(parameters["weight"][0, 0])], [0.0, 1.0]]),
+                labels=np.array([1, 1]),
             ),
-            screen=ScreenSettings(),
+            screen=ScreenSettings(kind="clusters"),
             decoding=DecodeSettings(),
         )
         assert {record.status for record in result.result.records} == {"open"}
+        assert isinstance(result.screen, ScreenResult)
         outcomes.append((str(result.screen.outcomes), result.result.parameters["weight"].tobytes()))
     assert outcomes[0] == outcomes[1]
 

@@ -69,7 +69,7 @@ def test_a_whole_run_imports_neither_torch_nor_flwr() -> None:
     code = (
         "import sys\n"
         "from fedgt.experiment import make_spec, run\n"
-        "spec = {'privacy': 4, 'federation': {'rounds': 2}, 'screen': {'utility': 'top1'}}\n"
+        "spec = {'privacy': 4, 'federation': {'rounds': 2}, 'screen': {'kind': 'clusters', 'utility': 'top1'}}\n"
         "print(len(run(make_spec(spec)).rounds), 'torch' in sys.modules, 'flwr' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)

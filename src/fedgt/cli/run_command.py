@@ -14,7 +14,10 @@ def run(
         Path | None, typer.Option(help="Folder with MNIST/raw/*-ubyte; else the environment variable FEDGT_DATA.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Overrides `seed`.")] = None,
-    method: Annotated[str | None, typer.Option(help="Overrides `method`.")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="Overrides `method`; `paper` is fedgt with the paper's designs, clusters and FedGT-Delta."),
+    ] = None,
     malicious: Annotated[int | None, typer.Option(help="Overrides `attack.malicious`.")] = None,
     strategy: Annotated[str | None, typer.Option(help="Overrides `decode.strategy`.")] = None,
     change: Annotated[
@@ -27,8 +30,11 @@ def run(
     from fedgt.cli.progress import round_bar
     from fedgt.cli.tables import print_run
     from fedgt.errors import SpecError
-    from fedgt.experiment import read_spec, run_into
+    from fedgt.experiment import PAPER, read_spec, run_into
 
+    if method == "paper":
+        change = [*(f"{key}={value}" for key, value in PAPER.items()), *(change or [])]
+        method, strategy = "fedgt", strategy or "delta"
     overrides: dict[str, Any] = {
         key: value
         for key, value in (

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fedgt.experiment import RunResult
+    from fedgt.experiment.result import GradedRow
 
 
 def print_run(result: "RunResult") -> None:
@@ -34,7 +35,7 @@ def print_run(result: "RunResult") -> None:
 
 
 def print_verdicts(result: "RunResult") -> None:
-    """One row per client: groups with their outcomes, posterior, verdict and, in a simulation, the truth."""
+    """One row per client: its groups, posterior, verdict and, in a simulation, the truth; then what the evidence says."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -42,19 +43,35 @@ def print_verdicts(result: "RunResult") -> None:
     test = result.test
     if test is None:
         return
-    title = Text(f"group test in round {test.round}: {test.design}, outcomes {test.outcomes}")
-    table = Table(title=title, title_justify="left")
+    rounds = " and ".join(str(one.round) for one in result.tests) or str(test.round)
+    title = f"group test in round {rounds}: {test.design}"
+    table = Table(title=Text(title + (f", outcomes {test.outcomes}" if test.outcomes else "")), title_justify="left")
     table.add_column("client")
-    table.add_column("groups (+ positive, - negative, ? erased)")
+    table.add_column("groups (+ positive, - negative, ? erased)" if test.outcomes else "groups")
     table.add_column("P(malicious)", justify="right")
     table.add_column("verdict")
     table.add_column("truth")
     signs = {"0": "-", "1": "+", "?": "?"}
     for client in result.clients:
-        groups = " ".join(f"{group}{signs[test.outcomes[group]]}" for group in client.groups) or "none"
+        marks = (f"{group}{signs[test.outcomes[group]] if test.outcomes else ''}" for group in client.groups)
         posterior = f"{client.posterior:.4f}" if isinstance(client.posterior, float) else "unknown"
         right = client.excluded == (client.truth == "malicious")
         truth = Text(client.truth or "", style="" if right else "bold red")
         style = "yellow" if client.excluded else ""
-        table.add_row(Text(client.id), groups, posterior, Text(client.verdict, style=style), truth)
-    Console(highlight=False).print(table)
+        table.add_row(Text(client.id), " ".join(marks) or "none", posterior, Text(client.verdict, style=style), truth)
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(table)
+    if test.graded is not None:
+        console.print(f"evidence: {evidence_line(test.graded)}", markup=False)
+
+
+def evidence_line(graded: "GradedRow") -> str:
+    """The evidence of a graded test in one line."""
+    against = graded.against_nobody
+    text = f"{against:.1f} nats against nobody" if isinstance(against, float) else f"{against} nats against nobody"
+    label = graded.label
+    if label is not None and label.kind == "targeted":
+        text += f"; label {', '.join(map(str, label.labels))} is under attack"
+    elif label is not None and label.kind == "untargeted":
+        text += f"; an untargeted attack, {len(label.labels)} labels get worse"
+    return text

@@ -18,6 +18,7 @@ from fedgt.decode.compiled import (
 from fedgt.decode.estimate import CountEstimate, estimate_from_outcomes, estimate_malicious
 from fedgt.decode.exact import all_log_odds, expected_errors
 from fedgt.decode.explanation import explain
+from fedgt.decode.graded import GradedDecoding, decode_graded, sparse_prior
 from fedgt.decode.priors import CountPrior, IndependentPrior, Prior
 from fedgt.decode.ranked import RankedSet, ranked_sets
 from fedgt.decode.sets import SetPosterior, decode_sets
@@ -46,6 +47,7 @@ __all__ = [
     "Decoding",
     "Estimator",
     "ExactDecoder",
+    "GradedDecoding",
     "IndependentPrior",
     "Method",
     "Posterior",
@@ -62,6 +64,7 @@ __all__ = [
     "decision_table",
     "decode",
     "decode_counts",
+    "decode_graded",
     "decode_sets",
     "definite",
     "estimate_from_outcomes",
@@ -70,6 +73,7 @@ __all__ = [
     "explain",
     "forward_backward",
     "ranked_sets",
+    "sparse_prior",
     "stacked",
     "without_evidence",
 ]

@@ -2,19 +2,20 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations
 from math import comb
 
 import numpy as np
+import numpy.typing as npt
 
 from fedgt.decode.compiled import count_log_weights
 from fedgt.decode.priors import CountPrior, Prior, log_or_minus_infinity
 from fedgt.decode.ranked import RankedSet
 from fedgt.errors import ContradictoryOutcomesError, DesignError, ShapeError
-from fedgt.types import BoolArray, FloatArray, SetEvidence, frozen
+from fedgt.types import BoolArray, FloatArray, IntArray, SetEvidence, frozen
 
 MAX_SETS = 20_000_000
 _BATCH = 1 << 16
+_STEP = 256
 _TIE = 1e-9
 _SMALL = 1e-280
 
@@ -115,7 +116,7 @@ def _scored(evidence: SetEvidence, clients: int, prior: Prior, limit: int, best:
     logs = np.full((2, clients), -np.inf)
     by_count = np.zeros(limit + 1)
     top_scores, top_sets = np.empty(0), np.empty((0, clients), dtype=np.bool_)
-    for q, sets in _all_sets(clients, limit):
+    for q, sets in all_sets(clients, limit):
         scores = evidence.log_likelihood(sets)
         if scores.shape != (len(sets),) or np.isnan(scores).any() or (scores == np.inf).any():
             raise ShapeError(
@@ -138,11 +139,12 @@ def _scored(evidence: SetEvidence, clients: int, prior: Prior, limit: int, best:
             if each_client:
                 logs[side] = np.logaddexp(logs[side], _column_log_sums(scores, member))
             else:
-                sums[side] += weights @ member
-                logs[side] = np.maximum(logs[side], np.where(member.T, scores, -np.inf).max(axis=1))
-        joined = np.concatenate([top_scores, scores])
+                sums[side] += weights @ member.astype(np.float64)  # a product of floats is the fast one
+                logs[side] = np.maximum(logs[side], _column_peaks(scores, member))
+        worthy = np.flatnonzero(scores >= (top_scores[-1] if len(top_scores) == best > 0 else -np.inf))
+        joined = np.concatenate([top_scores, scores[worthy]])
         order = np.argsort(-joined, kind="stable")[:best]
-        top_scores, top_sets = joined[order], np.concatenate([top_sets, sets])[order]
+        top_scores, top_sets = joined[order], np.concatenate([top_sets, sets[worthy]])[order]
     possible = logs > -np.inf
     vanished = not each_client and bool((possible & (sums < _SMALL)).any())
     return _Totals(
@@ -156,6 +158,23 @@ def _scored(evidence: SetEvidence, clients: int, prior: Prior, limit: int, best:
     )
 
 
+def _column_peaks(scores: FloatArray, member: BoolArray) -> FloatArray:
+    """float64[clients]: the largest score of the sets of each column, -inf where there is none."""
+    left: BoolArray = np.asarray(member.any(axis=0), dtype=np.bool_)
+    peaks = np.full(member.shape[1], -np.inf)
+    # From the best set down: after a few, every column has been met.
+    for start in range(0, len(scores), _STEP):
+        if not left.any():
+            break
+        if start == 0:
+            order = np.argsort(-scores, kind="stable")
+        part = member[order[start : start + _STEP]]
+        found = np.flatnonzero(part.any(axis=0) & left)
+        peaks[found] = scores[order[start + part[:, found].argmax(axis=0)]]
+        left &= ~part.any(axis=0)
+    return peaks
+
+
 def _column_log_sums(scores: FloatArray, member: BoolArray) -> FloatArray:
     """float64[clients]: log of the sum of exp(score) over the sets of each column."""
     masked = np.where(member.T, scores, -np.inf)
@@ -164,19 +183,41 @@ def _column_log_sums(scores: FloatArray, member: BoolArray) -> FloatArray:
     return log_or_minus_infinity(np.exp(masked - safe[:, None]).sum(axis=1)) + safe
 
 
-def _all_sets(clients: int, largest: int) -> Iterator[tuple[int, BoolArray]]:
+def all_sets(clients: int, largest: int) -> Iterator[tuple[int, BoolArray]]:
     """(size, bool[B, clients]) in batches: by size, then in lexicographic order."""
     for q in range(largest + 1):
-        chosen = combinations(range(clients), q)
-        left = comb(clients, q)
-        while left:
-            size = min(left, _BATCH)
-            left -= size
-            sets = np.zeros((size, clients), dtype=np.bool_)
-            if q:
-                flat = np.fromiter((j for _ in range(size) for j in next(chosen)), dtype=np.int64, count=size * q)
-                sets[np.repeat(np.arange(size), q), flat] = True
+        for chosen in _combinations(clients, q):
+            sets = np.zeros((len(chosen), clients), dtype=np.bool_)
+            np.put_along_axis(sets, chosen.astype(np.int64), True, axis=1)
             yield q, sets
+
+
+def _combinations(clients: int, size: int) -> Iterator[npt.NDArray[np.int16]]:
+    """int16[B, size]: all combinations in lexicographic order, in batches; each level extends the one before."""
+    if size == 0:
+        yield np.zeros((1, 0), dtype=np.int16)
+        return
+    for shorter in _combinations(clients, size - 1):
+        last = shorter[:, -1].astype(np.int64) if size > 1 else np.full(len(shorter), -1)
+        ways = clients - 1 - last
+        for start, stop in _pieces(ways):
+            repeats = ways[start:stop]
+            ends = np.cumsum(repeats)
+            within = np.arange(ends[-1]) - np.repeat(ends - repeats, repeats)
+            added = np.repeat(last[start:stop] + 1, repeats) + within
+            yield np.column_stack([np.repeat(shorter[start:stop], repeats, axis=0), added.astype(np.int16)])
+
+
+def _pieces(ways: IntArray) -> Iterator[tuple[int, int]]:
+    """Ranges of rows whose extensions come to about a batch, and to at least one."""
+    total = np.cumsum(ways)
+    start = 0
+    while start < len(ways) and (start == 0 or total[-1] > total[start - 1]):
+        before = int(total[start - 1]) if start else 0
+        stop = max(int(np.searchsorted(total, before + _BATCH, side="right")), start + 1)
+        if total[stop - 1] > before:
+            yield start, stop
+        start = stop
 
 
 def _log_prior_of(sets: BoolArray, q: int, prior: Prior, clients: int) -> FloatArray:

@@ -4,7 +4,9 @@ from fedgt.design.banded import banded
 from fedgt.design.codes import all_cyclic, bch, bch_of_distance, cyclic
 from fedgt.design.constant_weight import constant_column_weight, constant_row_weight
 from fedgt.design.contamination import (
+    Contamination,
     all_contaminated,
+    contamination,
     countable,
     max_malicious,
     negative_group_counts,
@@ -12,12 +14,13 @@ from fedgt.design.contamination import (
 )
 from fedgt.design.families import candidates
 from fedgt.design.matrix import Design, from_matrix, identity, read_design, single_group
-from fedgt.design.named import named_design, named_designs, named_families
+from fedgt.design.named import default_design, named_design, named_designs, named_families
 from fedgt.design.quasi_cyclic import drawn_quasi_cyclic, quasi_cyclic
 from fedgt.design.shortening import punctured, shortened
 from fedgt.design.soundness import checked, faults
 
 __all__ = [
+    "Contamination",
     "Design",
     "all_contaminated",
     "all_cyclic",
@@ -28,8 +31,10 @@ __all__ = [
     "checked",
     "constant_column_weight",
     "constant_row_weight",
+    "contamination",
     "countable",
     "cyclic",
+    "default_design",
     "drawn_quasi_cyclic",
     "faults",
     "from_matrix",

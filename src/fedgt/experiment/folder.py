@@ -27,7 +27,7 @@ def run_into(
         spec: The run.
         folder: Made if needed. A folder that already holds a result is refused unless `overwrite`.
         data_dir: Where idx files are.
-        on_round: Called with (finished rounds, all rounds).
+        on_round: Called with (finished rounds, all rounds, the row of the round).
         overwrite: Replace the result that is there.
 
     Raises:
@@ -38,8 +38,9 @@ def run_into(
         raise SpecError(f"{folder} already holds {', '.join(there)}; take another folder, or allow overwriting")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name in there:  # never a new specification beside an old result
-            (folder / name).unlink()
+        # Never a new specification beside an old result, nor an old report beside a new result.
+        for name in (*_FILES, "report.html", "report.json"):
+            (folder / name).unlink(missing_ok=True)
         (folder / "spec.toml").write_text(spec.to_toml(), encoding="utf-8")
         with _logging_to(folder / "log"):
             result = run(spec, data_dir=data_dir, on_round=on_round)

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 from fedgt._version import __version__
+from fedgt.aggregates import AggregateRecord, RoundResult
 from fedgt.decode import UNDECIDABLE, IndependentPrior
-from fedgt.errors import FedGTError, SpecError
+from fedgt.errors import FedGTError
 from fedgt.exclude import Verdict
 from fedgt.experiment.result import (
     AggregateRow,
@@ -20,11 +21,11 @@ from fedgt.experiment.result import (
     TestRow,
     json_number,
 )
+from fedgt.experiment.screening import ScreeningPlan, screening_row
 from fedgt.experiment.simulation import Simulation, simulate
 from fedgt.experiment.spec import ExperimentSpec
 from fedgt.federation import DecodeSettings, ScreenSettings
-from fedgt.grouping import Grouping
-from fedgt.round import AggregateRecord, RoundResult, ScreeningRound, screening_round, training_round
+from fedgt.round import ScreeningRound, screening_round, training_round
 from fedgt.screen import Utility, balanced_accuracy, top1_accuracy
 from fedgt.train import ImageData, attack_accuracy, rfa_round
 from fedgt.train.rfa import GENERAL_POSITION
@@ -32,7 +33,7 @@ from fedgt.types import ErrorRates, Parameters
 
 _log = logging.getLogger(__name__)
 
-OnRound = Callable[[int, int], None]
+OnRound = Callable[[int, int, RoundRow], None]
 
 _FINISHED: RunStatus = "finished"
 _STOPPED: RunStatus = "stopped"
@@ -52,7 +53,7 @@ def run(
         spec: The run.
         data: The data set, when it is loaded already.
         data_dir: Where idx files are; the environment variable FEDGT_DATA if not given.
-        on_round: Called with (finished rounds, all rounds).
+        on_round: Called with (finished rounds, all rounds, the row of the round).
 
     Returns:
         The result. With the same specification and version it is the same, but for `cpu_seconds`.
@@ -75,13 +76,15 @@ def _run(spec: ExperimentSpec, *, data: ImageData | None, data_dir: Path | None,
     records: list[AggregateRecord] = []
     warnings: list[str] = []
     excluded: set[str] = set(simulation.malicious) if spec.method == "oracle" else set()
+    tests: list[TestRow] = []
+    plan = ScreeningPlan(spec, simulation)
     screened: ScreeningRound | None = None
     stopped, status = "", _FINISHED
     for number in range(1, spec.federation.rounds + 1):
         members = [client for client in simulation.present(number) if client not in excluded]
         simulation.begin_round(number, members)
         try:
-            purpose, outcome, screening = _one_round(spec, simulation, parameters, number, members)
+            purpose, outcome, screening = _one_round(spec, simulation, plan, parameters, number, members)
         except FedGTError as error:
             # What was opened until here must be on record, whatever happens.
             stopped, status = f"round {number} failed: {error}", _FAILED
@@ -91,9 +94,11 @@ def _run(spec: ExperimentSpec, *, data: ImageData | None, data_dir: Path | None,
         warnings += [warning for warning in outcome.warnings if warning not in warnings]
         rounds.append(_measured(spec, simulation, parameters, number, purpose, outcome, len(members)))
         if on_round is not None:
-            on_round(number, spec.federation.rounds)
+            on_round(number, spec.federation.rounds, rounds[-1])
         if screening is not None:
             screened = screening
+            tests.append(screening_row(simulation, screening, number))
+            plan.after(screening, number)
             excluded |= set(screening.exclusion.excluded)
             warnings += _told(screening)
             _log.info("round %d: %s", number, screening.exclusion.reason)
@@ -114,14 +119,20 @@ def _run(spec: ExperimentSpec, *, data: ImageData | None, data_dir: Path | None,
         rounds=tuple(rounds),
         aggregates=tuple(_aggregate_row(record) for record in records),
         privacy=_privacy_row(spec, simulation),
-        test=None if screened is None else _test_row(spec, simulation, screened),
+        test=tests[-1] if tests else None,
+        tests=tuple(tests),
         warnings=tuple(warnings),
         cpu_seconds=time.process_time() - began,
     )
 
 
 def _one_round(
-    spec: ExperimentSpec, simulation: Simulation, parameters: Parameters, number: int, members: list[str]
+    spec: ExperimentSpec,
+    simulation: Simulation,
+    plan: ScreeningPlan,
+    parameters: Parameters,
+    number: int,
+    members: list[str],
 ) -> tuple[str, RoundResult, ScreeningRound | None]:
     if spec.method == "rfa":
         outcome = rfa_round(
@@ -133,17 +144,19 @@ def _one_round(
             smoothing=spec.rfa.smoothing,
         )
         return "weiszfeld", outcome, None
-    if spec.method == "fedgt" and number == spec.screen.round:
+    if spec.method == "fedgt" and number == plan.next_test:
         screening = screening_round(
             simulation.federation,
             parameters,
             round=number,
-            grouping=_required(simulation.grouping),
+            grouping=plan.grouping,
             present=members,
             validation=simulation.validation,
             screen=_screen_settings(spec),
             decoding=_decode_settings(spec),
             prior=_prior(spec),
+            earlier=plan.evidence,
+            last=plan.last,
         )
         return "test", screening.result, screening
     return "training", training_round(simulation.federation, parameters, round=number, members=members), None
@@ -151,7 +164,9 @@ def _one_round(
 
 def _screen_settings(spec: ExperimentSpec) -> ScreenSettings:
     return ScreenSettings(
-        utility=Utility.parse(spec.screen.utility),
+        kind=spec.screen.kind,
+        features=spec.screen.features,
+        utility=None if spec.screen.utility == "auto" else Utility.parse(spec.screen.utility),
         source_label=spec.screen.source_label,
         layer=spec.screen.layer,
         silhouette_threshold=spec.screen.silhouette_threshold,
@@ -162,7 +177,10 @@ def _screen_settings(spec: ExperimentSpec) -> ScreenSettings:
 
 def _decode_settings(spec: ExperimentSpec) -> DecodeSettings:
     return DecodeSettings(
-        strategy=spec.decode.strategy,
+        strategy="bayes" if spec.decode.strategy == "auto" else spec.decode.strategy,
+        nobody=spec.decode.nobody,
+        undecided=spec.decode.undecided,
+        on_undecided=spec.decode.on_undecided,
         estimator=spec.decode.estimator,
         method=spec.decode.method,
         rates=ErrorRates(false_alarm=spec.decode.false_alarm, misdetection=spec.decode.misdetection),
@@ -180,12 +198,6 @@ def _prior(spec: ExperimentSpec) -> IndependentPrior | None:
     if spec.decode.prevalence is None:
         return None
     return IndependentPrior.uniform(spec.federation.clients, spec.decode.prevalence)
-
-
-def _required(grouping: Grouping | None) -> Grouping:
-    if grouping is None:
-        raise SpecError("method 'fedgt' needs a design")
-    return grouping
 
 
 def _measured(
@@ -220,7 +232,7 @@ def _told(screening: ScreeningRound) -> list[str]:
     warnings = []
     if screening.screen.status != "tested":
         warnings.append(f"screen: {screening.screen.reason}")
-    if screening.decoding.status in UNDECIDABLE:
+    if screening.decoding.status in (*UNDECIDABLE, "unexplained", "no-evidence"):
         warnings.append(f"decision: {screening.exclusion.reason}")
     for excluded, what in ((False, "kept without evidence"), (True, "left out untested")):
         untested = [
@@ -289,31 +301,4 @@ def _privacy_row(spec: ExperimentSpec, simulation: Simulation) -> PrivacyRow:
         with_training=account.with_training,
         overridden=account.overridden,
         assumption=GENERAL_POSITION if spec.method == "rfa" else "",
-    )
-
-
-def _test_row(spec: ExperimentSpec, simulation: Simulation, screened: ScreeningRound) -> TestRow:
-    grouping = _required(simulation.grouping)
-    groups = tuple(grouping.members(i) for i in range(grouping.design.groups))
-    members = {
-        int(record.purpose.rpartition("-")[2]): set(record.members)
-        for record in screened.result.records
-        if record.purpose.startswith("test-group-")
-    } or {0: set(screened.result.records[0].members)}
-    truth = "".join(str(int(bool(simulation.malicious & members[i]))) for i in range(len(groups)))
-    return TestRow(
-        round=spec.screen.round,
-        outcomes=str(screened.screen.outcomes),
-        truth=truth,
-        estimated_malicious=screened.decoding.estimated_malicious,
-        strategy=screened.decoding.strategy,
-        status=screened.decoding.status,
-        reason=screened.exclusion.reason,
-        screen_status=screened.screen.status,
-        screen_reason=screened.screen.reason,
-        utilities=tuple(json_number(v) for v in screened.screen.utilities.tolist()),
-        projection=tuple(json_number(v) for v in screened.screen.projection.tolist()),
-        clusters=tuple(screened.screen.clusters.tolist()),
-        design=grouping.design.name,
-        groups=groups,
     )

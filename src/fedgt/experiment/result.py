@@ -72,13 +72,47 @@ class PrivacyRow(_Row):
     assumption: str = Field("", description="What the numbers rest on beyond arithmetic; empty when on nothing.")
 
 
+class SetRow(_Row):
+    """A set of clients that explains the sums."""
+
+    clients: tuple[str, ...]
+    probability: JsonNumber = Field(description="Posterior; null for the union of two attacks.")
+
+
+class LabelRow(_Row):
+    """What the attack seems to aim at, from the validation loss of each class."""
+
+    kind: Literal["targeted", "untargeted", "none"]
+    labels: tuple[int, ...] = Field(description="Classes that get significantly worse, worst first.")
+    rises: tuple[float, ...] = Field(description="Loss of malicious clients alone less that of the others, in nats.")
+    p_values: tuple[float, ...] = Field(description="Corrected for the number of classes (Holm).")
+
+
+class GradedRow(_Row):
+    """Graded evidence of a test round (together with earlier ones)."""
+
+    against_nobody: JsonNumber = Field(description="Log-odds of some attack against none, in nats, prior included.")
+    count_posterior: tuple[JsonNumber, ...] = Field(description="Of n_m = 0, 1, ...")
+    best_sets: tuple[SetRow, ...] = Field(description="The most probable sets; several probable ones are a tie.")
+    attacks: int = Field(description="Lines found: 0, 1 or 2.")
+    signal: JsonNumber = Field(description="Signal-to-noise ratio of the strongest line.")
+    effective_features: JsonNumber = Field(
+        description="Features that vary independently: few for heterogeneous clients."
+    )
+    loss: tuple[JsonNumber, ...] = Field(description="Balanced validation loss of each group mean, in nats.")
+    label: LabelRow | None
+
+
 class TestRow(_Row):
     """The group test. `truth` (which groups hold a malicious client) exists in simulations only."""
 
     __test__ = False  # not a pytest class
 
     round: int
-    outcomes: str = Field(description="One character a group: 0 negative, 1 positive, ? erased.")
+    kind: Literal["graded", "binary"] = "binary"
+    outcomes: str = Field(
+        description="One character a group: 0 negative, 1 positive, ? erased; empty for graded evidence."
+    )
     truth: str | None = Field(description="By the members who were really in each sum; simulation only.")
     estimated_malicious: int | None = Field(description="n_m-hat; null when nothing was tested.")
     strategy: str
@@ -90,7 +124,10 @@ class TestRow(_Row):
     projection: tuple[JsonNumber, ...]
     clusters: tuple[int, ...]
     design: str
-    groups: tuple[tuple[str, ...], ...] = Field(description="Members of each group by the design.")
+    groups: tuple[tuple[str, ...], ...] = Field(
+        description="Members who are really in each sum (by the design if not opened)."
+    )
+    graded: GradedRow | None = None
 
 
 class RunResult(_Row):
@@ -107,7 +144,8 @@ class RunResult(_Row):
     rounds: tuple[RoundRow, ...]
     aggregates: tuple[AggregateRow, ...]
     privacy: PrivacyRow
-    test: TestRow | None
+    test: TestRow | None = Field(description="The last test round.")
+    tests: tuple[TestRow, ...] = Field((), description="All test rounds.")
     warnings: tuple[str, ...]
     cpu_seconds: float = Field(description="Of the whole run, clients included.")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgt.design import Design, from_matrix, named_design
+from fedgt.design import Design, default_design, from_matrix, named_design
 from fedgt.engine import ClientEndpoint, LocalTransport
 from fedgt.errors import ProtocolError, SpecError
 from fedgt.experiment.spec import ExperimentSpec, FaultSpec
@@ -134,7 +134,7 @@ def simulate(spec: ExperimentSpec, *, data: ImageData | None = None, data_dir: P
         ),
         grouping=grouping,
         validation=Validation(
-            predict=lambda parameters: model.predict(parameters, validation_images),
+            logits=lambda parameters: model.logits(parameters, validation_images),
             labels=data.train_labels[split.validation],
         ),
         model=model,
@@ -156,7 +156,9 @@ def design_of(spec: ExperimentSpec) -> Design:
         SpecError: If it is for another number of clients.
     """
     design = (
-        named_design(spec.design.name)
+        (default_design(spec.federation.clients, graded=spec.screen.kind == "graded"))
+        if spec.design.matrix is None and spec.design.name == "auto"
+        else named_design(spec.design.name)
         if spec.design.matrix is None
         else from_matrix(spec.design.matrix, name=spec.design.name, source="given in the specification")
     )

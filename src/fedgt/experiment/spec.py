@@ -15,6 +15,10 @@ from fedgt.decode import Method as DecodingMethod
 from fedgt.design import read_design
 from fedgt.errors import SpecError
 
+PAPER: Mapping[str, str] = {"design.name": "auto", "screen.kind": "clusters", "screen.utility": "auto"}
+"""Dotted keys that restore the paper's method: its designs (15 x 8, 30 x 12), its screen, and, by `decode.strategy`, one of
+its two strategies `count` and `delta`."""
+
 Method = Literal["fedgt", "no-defence", "oracle", "rfa"]
 Stage = Literal["absent", "keys", "shares", "masked", "unmask"]
 
@@ -66,7 +70,11 @@ class AttackSpec(_Section):
 class DesignSpec(_Section):
     """Who shares a group."""
 
-    name: str = Field("bch-15x8", description="A named design, or the name of the given matrix.")
+    name: str = Field(
+        "auto",
+        description="A named design, or the name of the given matrix; `auto` is the default design for this number of "
+        "clients and kind of evidence.",
+    )
     file: str | None = Field(
         None, description="A CSV or JSON matrix instead, beside the specification; the resolved one holds its rows."
     )
@@ -84,9 +92,23 @@ class DesignSpec(_Section):
 class ScreenSpec(_Section):
     """The group test."""
 
+    kind: Literal["graded", "clusters", "significant-clusters"] = Field(
+        "graded",
+        description="Graded evidence; or the paper's clusters, one bit a group; or those where groups differ significantly.",
+    )
     round: int = Field(1, ge=1, description="The round in which groups are tested, from 1.")
-    utility: Literal["recall", "top1", "balanced-accuracy"] = Field(
-        "balanced-accuracy", description="What is measured on the validation set; `recall` needs `source_label`."
+    most_rounds: int = Field(
+        3, ge=1, description="Test rounds at most; a further one only while clients stay undecided."
+    )
+    more_groups: int = Field(4, ge=3, description="Groups of a further test round at most.")
+    features: Literal["weights", "margins"] = Field(
+        "weights",
+        description="What graded evidence compares: the classification layer, or margins on the validation set.",
+    )
+    utility: Literal["auto", "recall", "top1", "balanced-accuracy"] = Field(
+        "auto",
+        description="What is measured on the validation set. `auto`: the loss of every class for graded evidence, balanced "
+        "accuracy for clusters; `recall` needs `source_label`.",
     )
     source_label: int | None = Field(
         None, ge=0, description="The label that the user believes to be under attack; the paper's informed choice."
@@ -101,7 +123,17 @@ class ScreenSpec(_Section):
 class DecodeSpec(_Section):
     """How suspects are named and what follows."""
 
-    strategy: Strategy = Field("bayes", description="See docs/decoding.md.")
+    strategy: Literal["auto"] | Strategy = Field(
+        "auto",
+        description="For clusters; `auto` is `bayes`. Graded evidence is decided at minimum expected cost (`auto`).",
+    )
+    nobody: float = Field(0.5, gt=0, lt=1, description="Graded evidence: prior probability that nobody is malicious.")
+    undecided: float = Field(
+        0.1, gt=0, le=0.5, description="Graded evidence: posteriors from this to one minus this are not decided."
+    )
+    on_undecided: Literal["test-again", "decide", "keep"] = Field(
+        "test-again", description="Graded evidence: what becomes of undecided clients; see docs/graded-evidence.md."
+    )
     estimator: Estimator = Field(
         "negatives", description="n_m-hat from the number of negative groups (the paper's), or from all outcomes."
     )
@@ -115,14 +147,16 @@ class DecodeSpec(_Section):
     prevalence: float | None = Field(
         None, ge=0, le=1, description="P(malicious) of every client, instead of an estimate."
     )
-    max_malicious: int | None = Field(None, ge=0, description="n_m^max itself.")
+    max_malicious: int | None = Field(
+        None, ge=0, description="n_m^max itself; graded evidence takes a minority, (n - 1) / 2, if it is not given."
+    )
     on_undecidable: Literal["stop", "keep-all", "follow-decoder"] = Field(
         "stop", description="What happens when no group is clean, or everybody is flagged."
     )
     on_untested: Literal["keep", "exclude-silent", "exclude"] = Field(
         "exclude-silent", description="What becomes of clients without a tested group; see docs/decoding.md."
     )
-    after_test: Literal["next-round", "same-round"] = Field(
+    after_test: Literal["next-round", "negative-groups", "largest-sum", "same-round"] = Field(
         "next-round", description="What becomes of the test round's local models; see docs/privacy.md."
     )
     allow_below_promise: bool = Field(False, description="Accept that `same-round` breaks the promised privacy.")
@@ -176,6 +210,8 @@ class ExperimentSpec(_Section):
             raise ValueError(f"attack.malicious = {self.attack.malicious}, but there are {n} clients")
         if self.privacy > n:
             raise ValueError(f"privacy = {self.privacy}, but there are {n} clients")
+        if self.screen.kind == "graded":
+            self._check_graded()
         if self.screen.utility == "recall" and self.screen.source_label is None:
             raise ValueError(
                 "screen.utility = 'recall' needs screen.source_label, or take 'top1' or 'balanced-accuracy'"
@@ -188,6 +224,17 @@ class ExperimentSpec(_Section):
             raise ValueError("design.file and design.matrix are both given; keep one")
         self._check_faults()
         return self
+
+    def _check_graded(self) -> None:
+        binary = "graded evidence, or set screen.kind = 'clusters' for one bit a group"
+        if self.screen.utility != "auto":
+            raise ValueError(f"screen.utility = {self.screen.utility!r} is not for {binary}")
+        if self.decode.strategy != "auto":
+            raise ValueError(f"decode.strategy = {self.decode.strategy!r} is not for {binary}")
+        if self.decode.prevalence is not None:
+            raise ValueError(f"decode.prevalence is not for {binary}; decode.nobody is its prior")
+        if self.decode.after_test == "negative-groups":
+            raise ValueError(f"decode.after_test = 'negative-groups' is not for {binary}")
 
     def _check_faults(self) -> None:
         n, rounds = self.federation.clients, self.federation.rounds

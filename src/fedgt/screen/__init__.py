@@ -1,6 +1,6 @@
-"""Group sums to evidence: the paper's test of the group means (section IV.D), as pure functions on arrays."""
+"""Group sums to evidence, as pure functions on arrays: graded evidence, and the paper's test of the group means (IV.D)."""
 
-from fedgt.screen.cluster_screen import ScreenResult, ScreenStatus, cluster_screen
+from fedgt.screen.cluster_screen import ScreenResult, ScreenStatus, all_negative, cluster_screen
 from fedgt.screen.clustering import (
     Clustering,
     check_settings,
@@ -9,21 +9,41 @@ from fedgt.screen.clustering import (
     silhouette_score,
     silhouette_values,
 )
+from fedgt.screen.contrasts import Contrasts, contrasts
+from fedgt.screen.damage import Damage, LabelFinding, damage, label_under_attack
+from fedgt.screen.features import class_losses, margins
+from fedgt.screen.graded_evidence import GradedEvidence
+from fedgt.screen.graded_screen import GradedScreen, graded_screen
 from fedgt.screen.projection import first_component, layer_features
+from fedgt.screen.significance import SIGNIFICANT, evidence_of_difference
 from fedgt.screen.utility import Utility, balanced_accuracy, measure, recall, top1_accuracy
 
 __all__ = [
+    "SIGNIFICANT",
     "Clustering",
+    "Contrasts",
+    "Damage",
+    "GradedEvidence",
+    "GradedScreen",
+    "LabelFinding",
     "ScreenResult",
     "ScreenStatus",
     "Utility",
+    "all_negative",
     "balanced_accuracy",
     "check_settings",
+    "class_losses",
     "cluster_points",
     "cluster_screen",
+    "contrasts",
+    "damage",
     "dunn_index",
+    "evidence_of_difference",
     "first_component",
+    "graded_screen",
+    "label_under_attack",
     "layer_features",
+    "margins",
     "measure",
     "recall",
     "silhouette_score",

@@ -124,6 +124,31 @@ def cluster_screen(
     )
 
 
+def all_negative(
+    means_layer: npt.ArrayLike, utilities: npt.ArrayLike, *, erased: npt.ArrayLike, reason: str
+) -> ScreenResult:
+    """Every usable group negative without clustering, because they do not differ; arguments as `cluster_screen`."""
+    layer, values, closed = _checked(means_layer, utilities, erased)
+    broken_layer = ~closed & ~usable_rows(layer)
+    broken_utility = ~closed & ~broken_layer & ~(np.abs(values) < LARGEST_USABLE)
+    usable = ~(closed | broken_layer | broken_utility)
+    left_out = _left_out(closed, broken_layer, broken_utility)
+    if usable.sum() < 2:
+        return _untested(usable, values, left_out)
+    projection = np.full(len(values), np.nan)
+    projection[usable] = first_component(layer[usable])
+    return ScreenResult(
+        outcomes=Outcomes(values=np.where(usable, NEGATIVE, ERASED).astype(np.int8)),
+        utilities=np.where(usable, values, np.nan),
+        projection=projection,
+        clusters=np.where(usable, 0, -1),
+        number_of_clusters=1,
+        silhouette_max=0.0,
+        status="no-evidence",
+        reason=reason + left_out,
+    )
+
+
 def _by_falling_utility(
     found: Clustering, utilities: FloatArray, projection: FloatArray
 ) -> tuple[IntArray, FloatArray]:

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fedgt.aggregates import AggregateRecord, RoundResult
 from fedgt.engine import secure_sums
 from fedgt.federation import Federation
-from fedgt.round import AggregateRecord, RoundResult
 from fedgt.secagg import RoundPlan, default_threshold, tensor_specs, weiszfeld_encoding
 from fedgt.types import FloatArray, Parameters
 

@@ -1,0 +1,137 @@
+"""When groups are tested, with which rows, and what is put on record about each test."""
+
+import numpy as np
+
+from fedgt.decode import GradedDecoding
+from fedgt.design import Design
+from fedgt.errors import SpecError
+from fedgt.experiment.result import GradedRow, LabelRow, SetRow, TestRow, json_number
+from fedgt.experiment.simulation import Simulation
+from fedgt.experiment.spec import ExperimentSpec
+from fedgt.grouping import Grouping
+from fedgt.planning.next_rows import next_rows
+from fedgt.round import ScreeningRound
+from fedgt.screen import GradedEvidence, ScreenResult
+
+_ROWS = 5  # the stream of the seed that chooses further rows; see `simulation`
+
+
+class ScreeningPlan:
+    """Which round is a test round: the first by the specification, further ones while clients stay undecided."""
+
+    def __init__(self, spec: ExperimentSpec, simulation: Simulation) -> None:
+        """Start with the specified test round."""
+        self._spec = spec
+        self._simulation = simulation
+        self._grouping = simulation.grouping
+        self._done = 0
+        self.next_test = spec.screen.round
+        self.evidence: tuple[GradedEvidence, ...] = ()
+
+    @property
+    def grouping(self) -> Grouping:
+        """Who shares a group in the next test round.
+
+        Raises:
+            SpecError: If the method has no groups.
+        """
+        if self._grouping is None:
+            raise SpecError("method 'fedgt' needs a design")
+        return self._grouping
+
+    @property
+    def last(self) -> bool:
+        """Whether no test round can follow the next one."""
+        return self._done + 1 >= self._spec.screen.most_rounds or self.next_test >= self._spec.federation.rounds
+
+    def after(self, screening: ScreeningRound, number: int) -> None:
+        """Decide whether another test round follows, and with which rows."""
+        self._done += 1
+        if screening.evidence is not None:
+            self.evidence = (*self.evidence, screening.evidence)
+        again = screening.undecided and self._spec.decode.on_undecided == "test-again"
+        if not again or self._done >= self._spec.screen.most_rounds or screening.exclusion.halt:
+            return
+        # Where no further rows keep the promise, the same ones cost no privacy and still average noise away.
+        design = self._further(screening)
+        if design is not None:
+            self._grouping = Grouping(design=design, clients=screening.grouping.clients)
+        self.next_test = number + 1
+
+    def _further(self, screening: ScreeningRound) -> Design | None:
+        decoding = screening.decoding
+        if not isinstance(decoding, GradedDecoding):
+            return None
+        clients = screening.grouping.clients
+        federation = self._simulation.federation
+        weights = np.array([federation.weight(client) for client in clients], dtype=np.float64)
+        sets = np.zeros((len(decoding.best), len(clients)), dtype=np.bool_)
+        for row, one in enumerate(decoding.best):
+            sets[row, list(one.clients)] = True
+        kept = set(screening.exclusion.kept)
+        return next_rows(
+            screening.grouping.design.matrix * weights,
+            sets,
+            [one.probability for one in decoding.best],
+            privacy=federation.ledger.promised,
+            rows=self._spec.screen.more_groups,
+            allowed=np.array([client in kept for client in clients]),
+            weights=weights,
+            rng=np.random.default_rng([self._spec.seed, _ROWS]),
+        )
+
+
+def screening_row(simulation: Simulation, screened: ScreeningRound, number: int) -> TestRow:
+    """A test round as it is put on record."""
+    grouping = screened.grouping
+    groups = tuple(grouping.members(i) for i in range(grouping.design.groups))
+    members = {
+        int(record.purpose.rpartition("-")[2]): set(record.members)
+        for record in screened.result.records
+        if record.purpose.startswith("test-group-")
+    } or {0: set(screened.result.records[0].members)}
+    truth = "".join(str(int(bool(simulation.malicious & members[i]))) for i in range(len(groups)))
+    binary = screened.screen if isinstance(screened.screen, ScreenResult) else None
+    graded = screened.decoding if isinstance(screened.decoding, GradedDecoding) else None
+    return TestRow(
+        round=number,
+        kind="graded" if graded is not None else "binary",
+        outcomes="" if binary is None else str(binary.outcomes),
+        truth=truth,
+        estimated_malicious=int(screened.decoding.flagged.sum())
+        if isinstance(screened.decoding, GradedDecoding)
+        else screened.decoding.estimated_malicious,
+        strategy="minimum-cost" if isinstance(screened.decoding, GradedDecoding) else screened.decoding.strategy,
+        status=screened.decoding.status,
+        reason=screened.exclusion.reason,
+        screen_status=screened.screen.status,
+        screen_reason=screened.screen.reason,
+        utilities=() if binary is None else tuple(json_number(v) for v in binary.utilities.tolist()),
+        projection=tuple(json_number(v) for v in screened.screen.projection.tolist()),
+        clusters=() if binary is None else tuple(binary.clusters.tolist()),
+        design=grouping.design.name,
+        groups=groups,
+        graded=None if graded is None else _graded_row(screened, graded),
+    )
+
+
+def _graded_row(screened: ScreeningRound, decoding: GradedDecoding) -> GradedRow:
+    clients = screened.grouping.clients
+    screen = screened.screen
+    evidence = screened.evidence
+    label = screened.label
+    return GradedRow(
+        against_nobody=json_number(decoding.against_nobody),
+        count_posterior=tuple(json_number(v) for v in decoding.count.tolist()),
+        best_sets=tuple(
+            SetRow(clients=tuple(clients[j] for j in one.clients), probability=json_number(one.probability))
+            for one in decoding.best
+        ),
+        attacks=decoding.attacks,
+        signal=None if evidence is None else json_number(evidence.strongest.shift.signal),
+        effective_features=None if evidence is None else json_number(evidence.strongest.shift.effective_features),
+        loss=() if isinstance(screen, ScreenResult) else tuple(json_number(v) for v in screen.loss.tolist()),
+        label=None
+        if label is None
+        else LabelRow(kind=label.kind, labels=label.labels, rises=label.rises, p_values=label.p_values),
+    )

@@ -1,0 +1,136 @@
+"""Further rows for another test round: they must break the tie that is left, and keep the promise if updates repeat.
+
+What two test rounds reveal is counted in the cautious account as if the local models were the same, so that it can hold at
+most n - r + 1 independent rows. The new rows are judged by the sets of clients that the evidence so far leaves open: pairs
+of them that the new sums move along clearly different lines can be told apart.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgt.design import Design
+from fedgt.errors import ShapeError, SpecError
+from fedgt.privacy import minimum_support
+from fedgt.types import BoolArray, FloatArray
+
+_ANGLE = 0.1
+"""Squared sine between two lines from which they count as clearly different."""
+
+_DRAWS_PER_ROW = 40
+
+
+def next_rows(
+    revealed: npt.ArrayLike,
+    sets: npt.ArrayLike,
+    probabilities: npt.ArrayLike,
+    *,
+    privacy: int,
+    rows: int = 4,
+    candidates: int = 60,
+    allowed: npt.ArrayLike | None = None,
+    weights: npt.ArrayLike | None = None,
+    rng: np.random.Generator,
+) -> Design | None:
+    """Choose who shares a group in another test round.
+
+    Args:
+        revealed: float[groups, clients], the real weights of all test rows so far.
+        sets: bool[B, clients], sets of malicious clients that are still possible.
+        probabilities: float[B], how probable each is; they need not add up to 1.
+        privacy: The promised r, kept by the old and new rows together.
+        rows: The most rows to add; three at least are needed to tell lines apart.
+        candidates: How many blocks of rows to draw and compare.
+        allowed: bool[clients], who may take part; everybody if not given.
+        weights: float[clients], the real weight of each client in a sum; equal if not given.
+        rng: Draws them; equal generators give equal rows.
+
+    Returns:
+        The new groups; None where no three rows keep the promise, or nothing is open.
+
+    Raises:
+        ShapeError: If the shapes do not fit.
+        SpecError: If a number is out of range.
+    """
+    old, open_sets = np.atleast_2d(np.asarray(revealed, dtype=np.float64)), np.asarray(sets, dtype=np.bool_)
+    chances = np.asarray(probabilities, dtype=np.float64)
+    clients = old.shape[1]
+    able = np.ones(clients, dtype=np.bool_) if allowed is None else np.asarray(allowed, dtype=np.bool_)
+    weight = np.ones(clients) if weights is None else np.asarray(weights, dtype=np.float64)
+    if open_sets.ndim != 2 or open_sets.shape[1] != clients or chances.shape != (len(open_sets),):
+        raise ShapeError(f"sets {open_sets.shape} with probabilities {chances.shape} for {clients} clients")
+    if able.shape != (clients,) or weight.shape != (clients,):
+        raise ShapeError(f"{able.shape} and {weight.shape} entries for {clients} clients; one each is needed")
+    if privacy < 1 or rows < 1 or candidates < 1:
+        raise SpecError(f"privacy {privacy}, {rows} rows, {candidates} candidates: positive numbers are needed")
+    if len(open_sets) < 2 or rows < 3:
+        return None
+    best: tuple[float, FloatArray] | None = None
+    for _ in range(candidates):
+        block = _draw(old, weight, able, privacy=privacy, rows=rows, rng=rng)
+        if block is None:
+            continue
+        cost = confusion(block * weight, open_sets, chances)
+        if best is None or cost < best[0]:
+            best = cost, block
+    if best is None:
+        return None
+    return Design(
+        matrix=best[1].astype(np.uint8), name=f"next-rows-{clients}x{len(best[1])}", source="chosen by posterior"
+    )
+
+
+def confusion(rows: FloatArray, sets: BoolArray, probabilities: FloatArray) -> float:
+    """Expected wrong clients if lines closer than about `_ANGLE` cannot be told apart: what `next_rows` minimises.
+
+    Args:
+        rows: float64[groups, clients], real weights of the new sums.
+        sets: bool[B, clients].
+        probabilities: float64[B].
+    """
+    shares = rows / np.maximum(rows.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+    moved = sets.astype(np.float64) @ shares.T
+    moved -= moved.mean(axis=1, keepdims=True)
+    lengths = np.linalg.norm(moved, axis=1)
+    unit = moved / np.where(lengths > 1e-9, lengths, 1.0)[:, None]
+    # A set that moves nothing is like any other: the new sums say nothing about it.
+    cosine = np.where((lengths[:, None] > 1e-9) & (lengths[None] > 1e-9), unit @ unit.T, 1.0)
+    alike = np.exp(-np.maximum(1.0 - cosine, 0.0) / _ANGLE)
+    apart = (sets[:, None] != sets[None]).sum(axis=2)
+    return float(np.einsum("a,b,ab,ab->", probabilities, probabilities, alike, apart))
+
+
+def _draw(
+    old: FloatArray, weight: FloatArray, able: BoolArray, *, privacy: int, rows: int, rng: np.random.Generator
+) -> FloatArray | None:
+    """float64[3 to rows, clients] of 0 and 1: random groups that keep the promise together with the old rows."""
+    available = np.flatnonzero(able)
+    smallest, largest = privacy, max(privacy, int(0.7 * len(available)))
+    if len(available) <= privacy:
+        return None
+    block: list[FloatArray] = []
+    held = old
+    for _ in range(rows):
+        row = _keeping(held, weight, available, sizes=(smallest, largest), privacy=privacy, rng=rng)
+        if row is None:
+            break
+        block.append(row)
+        held = np.vstack([held, row * weight])
+    return np.array(block) if len(block) >= 3 else None
+
+
+def _keeping(
+    held: FloatArray,
+    weight: FloatArray,
+    available: npt.NDArray[np.int64],
+    *,
+    sizes: tuple[int, int],
+    privacy: int,
+    rng: np.random.Generator,
+) -> FloatArray | None:
+    for _ in range(_DRAWS_PER_ROW):
+        row = np.zeros(held.shape[1])
+        row[rng.choice(available, int(rng.integers(sizes[0], sizes[1] + 1)), replace=False)] = 1.0
+        found = minimum_support(np.vstack([held, row * weight]), enough=privacy)
+        if found is not None and found.lower >= privacy:
+            return row
+    return None

@@ -1,0 +1,88 @@
+"""What is known about the noise of group means: their covariance follows from the design and the sample counts.
+
+The model (decision 0010): client j's update is c_j = mu + d_j theta + e_j with d_j = 1 for malicious clients and
+e_j ~ N(0, Psi / n_j) independent. The mean of group i is u_i = sum_j P_ij c_j with P_ij = a_ij w_j / sum_k a_ik w_k, so that
+across groups the noise of every feature has covariance P diag(1/n_j) P^T up to a factor. A *contrast* is a combination of
+group means in which mu cancels; the contrasts here are chosen so that their noise is independent and equal.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgt.errors import DesignError, ShapeError
+from fedgt.types import FloatArray, frozen
+
+_RANK = 1e-9
+"""Directions with less than this fraction of the largest noise are combinations of groups that repeat each other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Contrasts:
+    """Group means with the common part removed and the noise made equal.
+
+    Attributes:
+        transform: float64[contrasts, groups]: contrasts = transform @ group means.
+        shifts: float64[contrasts, clients]: how far the contrasts move, along theta, for each malicious client; in units in
+            which the noise of one client of mean sample count is 1.
+    """
+
+    transform: FloatArray
+    shifts: FloatArray
+
+    def __post_init__(self) -> None:
+        """Freeze."""
+        object.__setattr__(self, "transform", frozen(self.transform, np.float64))
+        object.__setattr__(self, "shifts", frozen(self.shifts, np.float64))
+
+    @property
+    def size(self) -> int:
+        """The number of contrasts: the rank of the group means, less one."""
+        return len(self.transform)
+
+    @property
+    def clients(self) -> int:
+        """The number of clients, n."""
+        return int(self.shifts.shape[1])
+
+
+def contrasts(weights: npt.ArrayLike, samples: npt.ArrayLike) -> Contrasts:
+    """The contrasts of a test round.
+
+    Args:
+        weights: float[groups, clients]: the real weight of each client in each opened sum, 0 for those not in it. Groups
+            that were not opened are left out.
+        samples: float[clients]: n_j, for the noise 1/n_j; positive where a client is in some group.
+
+    Returns:
+        The contrasts; none where fewer than two different group means are open.
+
+    Raises:
+        ShapeError: If the shapes do not fit, or a number is negative or not finite.
+        DesignError: If a group is empty.
+    """
+    w, n = np.asarray(weights, dtype=np.float64), np.asarray(samples, dtype=np.float64)
+    if w.ndim != 2 or n.shape != w.shape[1:]:
+        raise ShapeError(f"weights of shape {w.shape} with sample counts of shape {n.shape}; [m, n] and [n] are needed")
+    taking_part = (w > 0).any(axis=0)
+    if not (np.isfinite(w).all() and (w >= 0).all() and np.isfinite(n).all() and (n[taking_part] > 0).all()):
+        raise ShapeError("weights must be finite and not negative, and the sample counts of all members positive")
+    if len(w) and (w.sum(axis=1) <= 0).any():
+        raise DesignError(f"group {int(np.flatnonzero(w.sum(axis=1) <= 0)[0])} has no member; leave it out")
+    nothing = Contrasts(transform=np.zeros((0, len(w))), shifts=np.zeros((0, len(n))))
+    if len(w) < 2:
+        return nothing
+    shares = w / w.sum(axis=1, keepdims=True)
+    mean_count = float(n[taking_part].mean())
+    deviations = np.sqrt(np.divide(mean_count, n, out=np.zeros_like(n), where=taking_part))
+    left, scale, _ = np.linalg.svd(shares * deviations, full_matrices=False)
+    rank = int((scale > _RANK * scale[0]).sum())
+    whitening = left[:, :rank].T / scale[:rank, None]
+    # mu enters every group mean with weight 1; the contrasts are what is orthogonal to that.
+    common = whitening @ np.ones(len(w))
+    complement = np.linalg.svd(common[:, None])[0][:, 1:]
+    if not complement.shape[1]:
+        return nothing
+    transform = complement.T @ whitening
+    return Contrasts(transform=transform, shifts=transform @ shares)

@@ -1,0 +1,73 @@
+"""What the server's validation set says about a model, sample by sample: losses and margins per class.
+
+Both are linear (margins) or smooth (losses) in the model, so that a group mean has the mean of its members' margins: exactly
+for a linear head, nearly for a deep network.
+"""
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import logsumexp
+
+from fedgt.errors import CalibrationError, ShapeError
+from fedgt.types import FloatArray, IntArray
+
+
+def class_losses(logits: npt.ArrayLike, labels: npt.ArrayLike) -> FloatArray:
+    """float64[classes]: the mean cross-entropy of each class, in nats; NaN for a class without a sample.
+
+    Args:
+        logits: float[samples, classes], or log-probabilities.
+        labels: int[samples].
+
+    Raises:
+        ShapeError: If the shapes do not fit, or a label is none of the classes.
+        CalibrationError: If there is no sample.
+    """
+    scores, true = _checked(logits, labels)
+    with np.errstate(
+        all="ignore"
+    ):  # a model that diverged has no finite loss; who compares losses leaves its group out
+        losses = logsumexp(scores, axis=1) - scores[np.arange(len(true)), true]
+        return _class_means(losses[:, None], true, scores.shape[1])[:, 0]
+
+
+def margins(logits: npt.ArrayLike, labels: npt.ArrayLike) -> FloatArray:
+    """float64[classes with samples * classes]: for each class the mean over its samples of logit_t - mean logit, all t.
+
+    The validation margin M[s, t] = mean(logit_t - logit_s) is the difference of two of them; an s -> t flip raises it.
+
+    Args:
+        logits: float[samples, classes].
+        labels: int[samples].
+
+    Raises:
+        ShapeError, CalibrationError: As `class_losses`.
+    """
+    scores, true = _checked(logits, labels)
+    with np.errstate(all="ignore"):
+        means = _class_means(scores - scores.mean(axis=1, keepdims=True), true, scores.shape[1])
+    flat: FloatArray = means[np.unique(true)].ravel()
+    return flat
+
+
+def _class_means(values: FloatArray, labels: IntArray, classes: int) -> FloatArray:
+    """float64[classes, columns]: the mean of the rows of each class; NaN for a class without a row."""
+    member = labels[None] == np.arange(classes)[:, None]
+    sizes = member.sum(axis=1, keepdims=True)
+    means: FloatArray = np.full((classes, values.shape[1]), np.nan)
+    present = sizes[:, 0] > 0
+    means[present] = member[present].astype(np.float64) @ values / sizes[present]
+    return means
+
+
+def _checked(logits: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[FloatArray, IntArray]:
+    scores, true = np.asarray(logits, dtype=np.float64), np.asarray(labels)
+    if scores.ndim != 2 or true.shape != scores.shape[:1]:
+        raise ShapeError(
+            f"logits of shape {scores.shape} and labels of shape {true.shape}; [samples, classes] and [samples]"
+        )
+    if not true.size:
+        raise CalibrationError("the validation set is empty, so no loss can be measured; give the server some samples")
+    if true.dtype.kind not in "iu" or int(true.min()) < 0 or int(true.max()) >= scores.shape[1]:
+        raise ShapeError(f"labels from {true.min()} to {true.max()} for {scores.shape[1]} classes, counted from 0")
+    return scores, true.astype(np.int64)

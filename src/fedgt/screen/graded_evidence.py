@@ -1,0 +1,191 @@
+"""Graded evidence of one test round: where in the classification layer groups differ, along which line, with what harm.
+
+An attack on a label moves the rows of two classes against each other, an untargeted one moves all rows. Nobody says which;
+each is a hypothesis with a prior (half on all rows, half spread over the pairs of classes). Rows that a hypothesis does not
+touch are noise under it, so they cancel: its evidence is the likelihood ratio of its own rows against noise. Two attacks
+at once show in two pairs of rows, or as two lines in the same rows; `second`, `lines` and `given` are for these.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import logsumexp
+
+from fedgt.screen.damage import Damage
+from fedgt.screen.shift_evidence import ShiftEvidence, shift_evidence
+from fedgt.types import BoolArray, FloatArray, frozen
+
+_WORTH_WHILE = 12.0
+"""Hypotheses this many nats below the best are left out."""
+
+_EXPLAINS = 10.0
+"""A set that falls this many nats short of a perfect fit still explains a line."""
+
+_NEAR = 0.9
+"""So does one whose line has this squared cosine with it: unequal attackers are more likely than a second attack so near."""
+
+_MOST = 4
+"""Hypotheses that are scored set by set; the others have a prior of a percent each and less evidence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rows:
+    """One hypothesis: which rows of the classification layer an attack moves.
+
+    Attributes:
+        labels: The two classes whose rows move against each other; empty for all rows.
+        log_prior: Of the hypothesis.
+        gram: float64[contrasts, contrasts] of these features.
+        features: How many they are.
+        shift: The strongest line in them.
+    """
+
+    labels: tuple[int, ...]
+    log_prior: float
+    gram: FloatArray
+    features: int
+    shift: ShiftEvidence
+
+    def __post_init__(self) -> None:
+        """Freeze."""
+        object.__setattr__(self, "gram", frozen(self.gram, np.float64))
+
+    @property
+    def weight(self) -> float:
+        """Log of prior times likelihood ratio of some line in these rows against noise."""
+        return self.log_prior + self.shift.line - self.shift.nobody
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MixedEvidence:
+    """Several hypotheses about the rows, the most likely ones. Implements `SetEvidence`.
+
+    Attributes:
+        rows: The hypotheses, the strongest first.
+    """
+
+    rows: tuple[Rows, ...]
+
+    def some(self) -> float:
+        """By how many nats there is a line at all, against noise: no set has more evidence."""
+        return float(logsumexp([one.weight for one in self.rows]))
+
+    def log_likelihood(self, sets: BoolArray) -> FloatArray:
+        """float64[B]: log-likelihood ratio of each set against noise; 0 for the empty set."""
+        ratios = [one.weight + one.shift.explained(sets) for one in self.rows]
+        likelihood: FloatArray = np.where(sets.any(axis=1), logsumexp(ratios, axis=0), 0.0)
+        return likelihood
+
+
+def mixed(rows: list[Rows]) -> MixedEvidence | None:
+    """The most likely hypotheses; None where there is none."""
+    if not rows:
+        return None
+    ranked = sorted(rows, key=lambda one: -one.weight)
+    return MixedEvidence(rows=tuple(one for one in ranked[:_MOST] if one.weight > ranked[0].weight - _WORTH_WHILE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GradedEvidence:
+    """What one test round says about sets of malicious clients. Implements `LayeredEvidence`.
+
+    Attributes:
+        hypotheses: All of them, in a fixed order; the first is that of all rows.
+        mixture: The most likely ones.
+        damage: The losses.
+    """
+
+    hypotheses: tuple[Rows, ...]
+    mixture: MixedEvidence
+    damage: Damage
+
+    @property
+    def strongest(self) -> Rows:
+        """The most likely hypothesis."""
+        return self.mixture.rows[0]
+
+    def log_likelihood(self, sets: BoolArray) -> FloatArray:
+        """float64[B]: log-likelihood ratio of each set being malicious against nobody, and of its doing harm."""
+        return _harmful(self.mixture.log_likelihood(sets), sets, self.damage)
+
+    def explained(self, sets: BoolArray) -> FloatArray:
+        """float64[B]: how well each set explains the strongest line; see `ShiftEvidence`."""
+        return self.strongest.shift.explained(sets)
+
+    def some(self) -> float:
+        """Evidence in nats that there is a line at all."""
+        return self.mixture.some()
+
+    def two_lines(self) -> float:
+        """By how many nats there is a second line in the same rows, at a right angle to the strongest, against noise."""
+        strongest = self.strongest
+        values, vectors = np.linalg.eigh(strongest.gram)
+        others = vectors[:, :-1]
+        line = shift_evidence(np.diag(values[:-1]), others.T @ strongest.shift.shifts, features=strongest.features)
+        return 0.0 if line is None else line.some()
+
+    def second(self, attackers: BoolArray) -> MixedEvidence | None:
+        """Evidence about another attack, bool[clients] being one that is known, in whichever rows it shows.
+
+        Where the known set explains the strongest line of some rows, that line is taken out whole (attackers need not push
+        equally hard); elsewhere only what that set moves.
+        """
+        left = [one for one in (_beside(rows, attackers) for rows in self.hypotheses) if one is not None]
+        return mixed(left)
+
+    def given(self, attackers: BoolArray) -> ShiftEvidence | None:
+        """Evidence about a second set, when this one's shift is known to be one of the two strongest lines."""
+        strongest = self.strongest
+        moved = strongest.shift.shifts @ attackers.astype(np.float64)
+        if len(strongest.gram) < 4 or not np.linalg.norm(moved) > 0:
+            return None
+        complement = np.linalg.svd(moved[:, None])[0][:, 1:]
+        values, vectors = np.linalg.eigh(strongest.gram)
+        # Of the plane of the two strongest lines, what is orthogonal to this shift; the noise is that of the other lines.
+        plane = complement.T @ (vectors[:, -2:] * values[-2:]) @ vectors[:, -2:].T @ complement
+        length, direction = np.linalg.eigh(plane)
+        leading = np.outer(direction[:, -1], direction[:, -1])
+        noise = float(values[:-2].mean())
+        return shift_evidence(
+            noise * (np.eye(len(plane)) - leading) + max(length[-1], noise) * leading,
+            complement.T @ strongest.shift.shifts,
+            features=strongest.features,
+            effective_features=_effective_features(values[:-2], strongest),
+        )
+
+    def lines(self, count: int) -> tuple[ShiftEvidence, ...]:
+        """Lines in the plane of the two strongest, at equal angles."""
+        values, vectors = np.linalg.eigh(self.strongest.gram)
+        first, second = vectors[:, -1] * values[-1] ** 0.5, vectors[:, -2] * values[-2] ** 0.5
+        turned = [np.cos(angle) * first + np.sin(angle) * second for angle in np.pi * np.arange(count) / count]
+        return tuple(replace(self.strongest.shift, direction=one / np.linalg.norm(one)) for one in turned)
+
+
+def _beside(rows: Rows, attackers: BoolArray) -> Rows | None:
+    """The same rows without what a known set of attackers explains; None where nothing is left."""
+    moved = rows.shift.shifts @ attackers.astype(np.float64)
+    size = float(moved @ moved)
+    if not size > 0:
+        return rows
+    near = float(moved @ rows.shift.direction) ** 2 / size > _NEAR
+    if near or float(rows.shift.explained(attackers[None])[0]) > -_EXPLAINS:
+        others = np.linalg.eigh(rows.gram).eigenvectors[:, :-1]
+    else:
+        others = np.linalg.svd(moved[:, None])[0][:, 1:]
+    gram = others.T @ rows.gram @ others
+    line = shift_evidence(gram, others.T @ rows.shift.shifts, features=rows.features)
+    return None if line is None else replace(rows, gram=gram, shift=line)
+
+
+def _harmful(likelihood: FloatArray, sets: BoolArray, damage: Damage) -> FloatArray:
+    some = sets.any(axis=1)
+    both: FloatArray = likelihood + np.where(some, damage.log_harmful(sets) + damage.log_risen(sets), np.log(0.5))
+    return both
+
+
+def _effective_features(rest: FloatArray, rows: Rows) -> float:
+    """D of the noise beside two lines, by moments: E sum e = k t1, E sum e^2 = k (k + 1) t2 + k t1^2, D = t1^2 / t2."""
+    k = len(rest)
+    first, second = float(rest.sum()), float((rest**2).sum())
+    spread = (second - first**2 / k) / (k * (k + 1) - 2) if k > 1 else 0.0
+    return float(np.clip((first / k) ** 2 / max(spread, np.finfo(float).tiny), len(rows.gram), rows.features))

@@ -1,0 +1,134 @@
+"""Naming malicious clients from graded evidence, on data drawn from the model itself."""
+
+import numpy as np
+import pytest
+
+from fedgt.decode import GradedDecoding, decode_graded, sparse_prior
+from fedgt.design import named_design
+from fedgt.errors import SpecError
+from fedgt.screen import GradedScreen, graded_screen
+
+DESIGN = named_design("graded-15x10-b").matrix.astype(np.float64)
+CLASSES, INPUTS = 4, 60
+
+
+def drawn(
+    shifts: np.ndarray, *, rng: np.random.Generator, samples: np.ndarray | None = None, rows: np.ndarray = DESIGN
+) -> GradedScreen:
+    """One test round: client j's layer is a common one, its own shift, and noise of variance 1 / n_j."""
+    n = np.full(15, 100.0) if samples is None else samples
+    clients = shifts + rng.normal(size=(15, CLASSES, INPUTS)) * (100.0 / n)[:, None, None] ** 0.5
+    shares = rows / rows.sum(axis=1, keepdims=True)
+    means = np.tensordot(shares, clients, axes=1) + rng.normal(size=(CLASSES, INPUTS))
+    hurt = shares @ (np.abs(shifts).sum(axis=(1, 2)) > 0)
+    losses = 0.5 + 0.05 * rng.normal(size=(len(rows), CLASSES)) + hurt[:, None] * np.array([3.0, 0.0, 0.0, 0.0])
+    return graded_screen(means, losses, weights=rows, samples=n, erased=np.zeros(len(rows), dtype=np.bool_))
+
+
+def attack(malicious: list[int], *, size: float, rng: np.random.Generator) -> np.ndarray:
+    shifts = np.zeros((15, CLASSES, INPUTS))
+    towards = rng.normal(size=INPUTS)
+    shifts[malicious, 0], shifts[malicious, 1] = size * towards, -size * towards
+    return shifts
+
+
+def decoded(*screens: GradedScreen) -> GradedDecoding:
+    evidence = [one.evidence for one in screens if one.evidence is not None]
+    return decode_graded(evidence, clients=15, largest=7)
+
+
+@pytest.mark.parametrize("malicious", [[3], [0, 9], [1, 5, 14], [2, 3, 8, 10, 13], [0, 1, 4, 6, 9, 11, 12]])
+def test_every_attacker_and_nobody_else_is_named(malicious: list[int]) -> None:
+    rng = np.random.default_rng(len(malicious))
+    found = decoded(drawn(attack(malicious, size=2.0, rng=rng), rng=rng))
+    assert np.flatnonzero(found.flagged).tolist() == malicious
+    assert (found.status, found.attacks) == ("decided", 1)
+    assert int(found.count.argmax()) == len(malicious)
+    assert found.against_nobody > 5
+
+
+def test_with_nobody_malicious_at_most_two_runs_of_a_hundred_accuse_anybody() -> None:
+    accused = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        accused += bool(decoded(drawn(np.zeros((15, CLASSES, INPUTS)), rng=rng)).flagged.any())
+    assert accused <= 1
+
+
+def test_two_attacks_on_different_labels_are_both_found() -> None:
+    rng = np.random.default_rng(5)
+    shifts = attack([2, 6, 9], size=3.0, rng=rng)
+    shifts[[4, 11], 2] = 3.0 * rng.normal(size=INPUTS)
+    shifts[[4, 11], 3] = -shifts[[4, 11], 2]
+    found = decoded(drawn(shifts, rng=rng))
+    assert np.flatnonzero(found.flagged).tolist() == [2, 4, 6, 9, 11]
+    assert found.attacks == 2
+
+
+def test_attackers_of_different_strength_and_sample_counts_of_one_to_twenty_are_named() -> None:
+    rng = np.random.default_rng(6)
+    shifts = attack([1, 7, 12], size=3.0, rng=rng)
+    shifts[7] *= 0.6
+    found = decoded(drawn(shifts, rng=rng, samples=np.linspace(10, 200, 15)))
+    assert np.flatnonzero(found.flagged).tolist() == [1, 7, 12]
+
+
+def test_a_group_that_is_not_finite_is_left_out_and_named() -> None:
+    rng = np.random.default_rng(7)
+    clients = attack([3, 8], size=3.0, rng=rng) + rng.normal(size=(15, CLASSES, INPUTS))
+    means = np.tensordot(DESIGN / DESIGN.sum(axis=1, keepdims=True), clients, axes=1)
+    means[4, 0, 0] = np.nan
+    losses = np.ones((10, CLASSES)) + (DESIGN[:, [3, 8]].sum(axis=1) / DESIGN.sum(axis=1))[:, None]
+    screen = graded_screen(
+        means, losses, weights=DESIGN, samples=np.full(15, 50.0), erased=np.zeros(10, dtype=np.bool_)
+    )
+    assert "group 4 (features not finite)" in screen.reason
+    assert not screen.tested[4]
+    assert np.flatnonzero(decoded(screen).flagged).tolist() == [3, 8]
+
+
+def test_a_dead_model_is_no_difference_and_accuses_nobody() -> None:
+    screen = graded_screen(
+        np.zeros((10, CLASSES, INPUTS)),
+        np.ones((10, CLASSES)),
+        weights=DESIGN,
+        samples=np.full(15, 50.0),
+        erased=np.zeros(10, dtype=np.bool_),
+    )
+    assert screen.status == "no-difference"
+    assert decoded(screen).status == "no-evidence"
+
+
+def test_a_tie_is_said_with_its_sets_and_splits_the_posterior() -> None:
+    """15 x 8 cannot tell some sets apart: the posterior of the clients in question is neither near 0 nor near 1."""
+    rows = named_design("bch-15x8").matrix.astype(np.float64)
+    undecided = 0
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        malicious = rng.choice(15, 5, replace=False).tolist()
+        found = decoded(drawn(attack(malicious, size=4.0, rng=rng), rng=rng, rows=rows))
+        if found.undecided.any():
+            undecided += 1
+            assert found.status == "undecided"
+            assert len(found.best) > 1
+            assert found.best[1].probability > 0.05
+    assert undecided > 0
+
+
+def test_evidence_of_two_rounds_adds_up() -> None:
+    rng = np.random.default_rng(9)
+    shifts = attack([2, 5], size=0.7, rng=rng)
+    one, two = drawn(shifts, rng=rng), drawn(shifts, rng=rng)
+    assert decoded(one, two).against_nobody > max(decoded(one).against_nobody, decoded(two).against_nobody)
+
+
+def test_the_sparse_prior_gives_half_to_nobody_and_refuses_what_is_no_probability() -> None:
+    prior = sparse_prior(15, 7)
+    assert prior.weights[0] == pytest.approx(0.5)
+    assert prior.weights.sum() == pytest.approx(1.0)
+    with pytest.raises(SpecError, match="between 0 and 1"):
+        sparse_prior(15, 7, nobody=1.0)
+    with pytest.raises(SpecError, match="1 to 15"):
+        sparse_prior(15, 16)
+    with pytest.raises(SpecError, match="beta"):
+        decode_graded([], clients=15, largest=7, beta=2.0)
