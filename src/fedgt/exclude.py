@@ -134,6 +134,7 @@ def exclude_graded(
     on_undecidable: OnUndecidable = "stop",
     on_untested: OnUntested = "exclude-silent",
     silent: Mapping[str, str] | None = None,
+    heard: Mapping[str, int] | None = None,
 ) -> Exclusion:
     """Turn a posterior from graded evidence into exclusions.
 
@@ -144,8 +145,9 @@ def exclude_graded(
         last: Whether this is the last test round: then `test-again` decides at minimum expected cost.
         on_undecided: The policy for clients that the evidence does not decide.
         on_undecidable: The policy where the groups differ and nobody can be named, or nothing could be compared.
-        on_untested: The policy for clients without a tested group.
+        on_untested: The policy for clients without a tested group, and for undecided ones who fell silent in this test.
         silent: Client -> what happened, for those who took no part in the test through their own doing.
+        heard: Client -> in how many sums of earlier test rounds it was, whose evidence is in the posterior too.
 
     Raises:
         SpecError: If a policy is unknown.
@@ -166,6 +168,7 @@ def exclude_graded(
             open_ones="keep" if wait or on_undecided == "keep" else "decide",
             on_untested=on_untested,
             silent=silent or {},
+            before=(heard or {}).get(grouping.clients[column], 0),
         )
         for column in range(grouping.design.clients)
     )
@@ -189,10 +192,11 @@ def _graded_verdict(
     open_ones: Literal["keep", "decide"],
     on_untested: OnUntested,
     silent: Mapping[str, str],
+    before: int,
 ) -> Verdict:
     client = grouping.clients[column]
     groups = grouping.design.groups_of(column)
-    heard = int(tested[list(groups)].sum()) if groups else 0
+    heard = before + (int(tested[list(groups)].sum()) if groups else 0)
     posterior = float(decoding.posterior[column])
     left_out = False
     name: VerdictName
@@ -203,12 +207,19 @@ def _graded_verdict(
     elif decoding.undecided[column]:
         likely = bool(decoding.flagged[column])
         name = "undecided"
-        left_out = open_ones == "decide" and likely
+        evades = client in silent and on_untested != "keep"
+        left_out = evades or (open_ones == "decide" and likely)
         rivals = _rivals(grouping, decoding, column)
         reason = (
             f"malicious with probability {posterior:.2f}"
             + (f"; {rivals} would explain the same sums" if rivals else "")
-            + ("; left out at minimum expected cost" if left_out else "; kept for now")
+            + (
+                f"; took no part in the further test: {silent[client]}; left out, as the policy says"
+                if evades
+                else "; left out at minimum expected cost"
+                if left_out
+                else "; kept for now"
+            )
         )
     elif decoding.flagged[column]:
         name = "exclude"

@@ -69,6 +69,14 @@ class ScreeningRound:
         return self.screen.evidence if isinstance(self.screen, GradedScreen) else None
 
     @property
+    def heard(self) -> dict[str, int]:
+        """Client -> in how many sums of the evidence it is."""
+        if not isinstance(self.screen, GradedScreen) or self.screen.evidence is None:
+            return {}
+        counts = self.grouping.design.matrix[self.screen.tested].sum(axis=0).tolist()
+        return dict(zip(self.grouping.clients, counts, strict=True))
+
+    @property
     def undecided(self) -> bool:
         """Whether another test round could decide more."""
         return isinstance(self.decoding, GradedDecoding) and bool(self.decoding.undecided.any())
@@ -100,6 +108,7 @@ def screening_round(
     decoding: DecodeSettings,
     prior: IndependentPrior | None = None,
     earlier: Sequence[LayeredEvidence] = (),
+    heard: Mapping[str, int] | None = None,
     last: bool = True,
 ) -> ScreeningRound:
     """The group test: sums of all groups, screen, decode, exclude, and a global model that reveals nothing more.
@@ -115,6 +124,7 @@ def screening_round(
         decoding: How suspects are named, and the policies.
         prior: A prevalence per column of the design, when the user has one (binary screens).
         earlier: Graded evidence of earlier test rounds about the same columns.
+        heard: Client -> in how many sums of that evidence it is: it is tested, whether or not it is in a sum of this round.
         last: Whether no further test round follows: then undecided clients are decided.
     """
     _check_layer(screen, parameters)
@@ -149,6 +159,7 @@ def screening_round(
             on_undecidable=decoding.on_undecidable,
             on_untested=decoding.on_untested,
             silent=silent,
+            heard=heard,
         )
     else:
         tested = _clusters(federation, sums, parameters, real, validation, screen)

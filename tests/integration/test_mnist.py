@@ -22,7 +22,8 @@ def spec(method: str, malicious: int, **more: Any) -> Any:
             "method": method,
             "data": {"name": "mnist"},
             "attack": {"malicious": malicious},
-            "screen": {"utility": "recall", "source_label": 1},
+            "design": {"name": "bch-15x8"},
+            "screen": {"kind": "clusters", "utility": "recall", "source_label": 1},
             "decode": {"on_undecidable": "keep-all"},
             **more,
         }

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -78,7 +78,7 @@ def _run(spec: ExperimentSpec, *, data: ImageData | None, data_dir: Path | None,
     excluded: set[str] = set(simulation.malicious) if spec.method == "oracle" else set()
     tests: list[TestRow] = []
     plan = ScreeningPlan(spec, simulation)
-    screened: ScreeningRound | None = None
+    verdicts: dict[str, Verdict] = {}
     stopped, status = "", _FINISHED
     for number in range(1, spec.federation.rounds + 1):
         members = [client for client in simulation.present(number) if client not in excluded]
@@ -96,17 +96,20 @@ def _run(spec: ExperimentSpec, *, data: ImageData | None, data_dir: Path | None,
         if on_round is not None:
             on_round(number, spec.federation.rounds, rounds[-1])
         if screening is not None:
-            screened = screening
+            # Who was left out by an earlier test is not in this one: the verdict stays.
+            news = [verdict for verdict in screening.exclusion.verdicts if verdict.client not in excluded]
+            verdicts |= {verdict.client: verdict for verdict in news}
             tests.append(screening_row(simulation, screening, number))
             plan.after(screening, number)
             excluded |= set(screening.exclusion.excluded)
-            warnings += _told(screening)
+            kept = len(simulation.clients) - len(excluded)
+            warnings += _told(screening, news)
             _log.info("round %d: %s", number, screening.exclusion.reason)
             if screening.exclusion.halt:
                 stopped, status = f"round {number}: {screening.exclusion.reason}", _STOPPED
                 break
-            if len(screening.exclusion.kept) < spec.privacy:
-                stopped, status = f"round {number}: {_too_few(screening, spec)}", _STOPPED
+            if kept < spec.privacy:
+                stopped, status = f"round {number}: {_too_few(kept, spec)}", _STOPPED
                 break
     return RunResult(
         version=__version__,
@@ -115,7 +118,7 @@ def _run(spec: ExperimentSpec, *, data: ImageData | None, data_dir: Path | None,
         method=spec.method,
         status=status,
         reason=stopped,
-        clients=_client_rows(simulation, screened),
+        clients=tuple(_client_row(simulation, client, verdicts.get(client)) for client in simulation.clients),
         rounds=tuple(rounds),
         aggregates=tuple(_aggregate_row(record) for record in records),
         privacy=_privacy_row(spec, simulation),
@@ -156,6 +159,7 @@ def _one_round(
             decoding=_decode_settings(spec),
             prior=_prior(spec),
             earlier=plan.evidence,
+            heard=plan.heard,
             last=plan.last,
         )
         return "test", screening.result, screening
@@ -227,27 +231,18 @@ def _measured(
     )
 
 
-def _told(screening: ScreeningRound) -> list[str]:
-    """What the user must not overlook about the test round."""
+def _told(screening: ScreeningRound, verdicts: Sequence[Verdict]) -> list[str]:
+    """What the user must not overlook about the test round and its new verdicts."""
     warnings = []
     if screening.screen.status != "tested":
         warnings.append(f"screen: {screening.screen.reason}")
     if screening.decoding.status in (*UNDECIDABLE, "unexplained", "no-evidence"):
         warnings.append(f"decision: {screening.exclusion.reason}")
     for excluded, what in ((False, "kept without evidence"), (True, "left out untested")):
-        untested = [
-            v.client for v in screening.exclusion.verdicts if v.verdict == "untested" and v.excluded is excluded
-        ]
+        untested = [v.client for v in verdicts if v.verdict == "untested" and v.excluded is excluded]
         if untested:
             warnings.append(f"{what}: {', '.join(untested)}")
     return warnings
-
-
-def _client_rows(simulation: Simulation, screened: ScreeningRound | None) -> tuple[ClientRow, ...]:
-    verdicts: dict[str, Verdict] = (
-        {} if screened is None else {verdict.client: verdict for verdict in screened.exclusion.verdicts}
-    )
-    return tuple(_client_row(simulation, client, verdicts.get(client)) for client in simulation.clients)
 
 
 def _client_row(simulation: Simulation, client: str, verdict: Verdict | None) -> ClientRow:
@@ -287,8 +282,7 @@ def _aggregate_row(record: AggregateRecord) -> AggregateRow:
     )
 
 
-def _too_few(screening: ScreeningRound, spec: ExperimentSpec) -> str:
-    kept = len(screening.exclusion.kept)
+def _too_few(kept: int, spec: ExperimentSpec) -> str:
     return f"only {kept} clients are kept, no sum over them may be opened at the promised r = {spec.privacy}"
 
 

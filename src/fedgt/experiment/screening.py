@@ -1,5 +1,7 @@
 """When groups are tested, with which rows, and what is put on record about each test."""
 
+from collections import Counter
+
 import numpy as np
 
 from fedgt.decode import GradedDecoding
@@ -12,6 +14,7 @@ from fedgt.grouping import Grouping
 from fedgt.planning.next_rows import next_rows
 from fedgt.round import ScreeningRound
 from fedgt.screen import GradedEvidence, ScreenResult
+from fedgt.types import FloatArray
 
 _ROWS = 5  # the stream of the seed that chooses further rows; see `simulation`
 
@@ -25,8 +28,11 @@ class ScreeningPlan:
         self._simulation = simulation
         self._grouping = simulation.grouping
         self._done = 0
+        self._revealed: list[FloatArray] = []
+        self._gone: set[str] = set()
         self.next_test = spec.screen.round
         self.evidence: tuple[GradedEvidence, ...] = ()
+        self.heard: Counter[str] = Counter()
 
     @property
     def grouping(self) -> Grouping:
@@ -49,11 +55,13 @@ class ScreeningPlan:
         self._done += 1
         if screening.evidence is not None:
             self.evidence = (*self.evidence, screening.evidence)
+            self.heard.update(screening.heard)
+        self._revealed += _test_rows(screening)
+        self._gone |= set(screening.exclusion.excluded)
         again = screening.undecided and self._spec.decode.on_undecided == "test-again"
         if not again or self._done >= self._spec.screen.most_rounds or screening.exclusion.halt:
             return
-        # Where no further rows keep the promise, the same ones cost no privacy and still average noise away.
-        design = self._further(screening)
+        design = self._further(screening) or self._repeated(screening)
         if design is not None:
             self._grouping = Grouping(design=design, clients=screening.grouping.clients)
         self.next_test = number + 1
@@ -68,17 +76,42 @@ class ScreeningPlan:
         sets = np.zeros((len(decoding.best), len(clients)), dtype=np.bool_)
         for row, one in enumerate(decoding.best):
             sets[row, list(one.clients)] = True
-        kept = set(screening.exclusion.kept)
+        if not self._revealed:
+            return None
         return next_rows(
-            screening.grouping.design.matrix * weights,
+            np.array(self._revealed),
             sets,
             [one.probability for one in decoding.best],
             privacy=federation.ledger.promised,
             rows=self._spec.screen.more_groups,
-            allowed=np.array([client in kept for client in clients]),
+            allowed=np.array([client not in self._gone for client in clients]),
             weights=weights,
             rng=np.random.default_rng([self._spec.seed, _ROWS]),
         )
+
+    def _repeated(self, screening: ScreeningRound) -> Design | None:
+        """Rows that were revealed already, of clients that are all still there; None where too few are left to compare.
+
+        Where no further rows keep the promise, these cost no privacy and still average noise away.
+        """
+        gone = np.array([client in self._gone for client in screening.grouping.clients])
+        rows = np.unique([row > 0 for row in self._revealed if not row[gone].any()], axis=0)
+        if len(rows) < 3:
+            return None
+        return Design(
+            matrix=rows.astype(np.uint8), name=f"repeated-{len(gone)}x{len(rows)}", source="rows of earlier test rounds"
+        )
+
+
+def _test_rows(screening: ScreeningRound) -> list[FloatArray]:
+    """The real rows of the test sums that were opened, float64[clients] each."""
+    column = {client: j for j, client in enumerate(screening.grouping.clients)}
+    rows = []
+    for record in screening.result.records:
+        if record.status == "open" and record.purpose.startswith("test"):
+            rows.append(np.zeros(len(column)))
+            rows[-1][[column[client] for client in record.members]] = record.weights
+    return rows
 
 
 def screening_row(simulation: Simulation, screened: ScreeningRound, number: int) -> TestRow:

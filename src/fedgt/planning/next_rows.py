@@ -5,6 +5,9 @@ most n - r + 1 independent rows. The new rows are judged by the sets of clients 
 of them that the new sums move along clearly different lines can be told apart.
 """
 
+from itertools import combinations
+from math import comb
+
 import numpy as np
 import numpy.typing as npt
 
@@ -18,6 +21,15 @@ _ANGLE = 0.1
 
 _DRAWS_PER_ROW = 40
 
+_HOPELESS = 3
+"""Blocks that all broke the promise before the search gives up: where rows can be had, most draws have them."""
+
+_MOST_SUPPORTS = 10_000
+"""Sets of privacy - 1 clients up to which rows are sifted by all of them at once, in floating point."""
+
+_OUTSIDE = 1e-9
+"""Squared sine from which a vector is outside a subspace; what is let through is checked exactly."""
+
 
 def next_rows(
     revealed: npt.ArrayLike,
@@ -26,7 +38,7 @@ def next_rows(
     *,
     privacy: int,
     rows: int = 4,
-    candidates: int = 60,
+    candidates: int = 20,
     allowed: npt.ArrayLike | None = None,
     weights: npt.ArrayLike | None = None,
     rng: np.random.Generator,
@@ -62,15 +74,18 @@ def next_rows(
         raise ShapeError(f"{able.shape} and {weight.shape} entries for {clients} clients; one each is needed")
     if privacy < 1 or rows < 1 or candidates < 1:
         raise SpecError(f"privacy {privacy}, {rows} rows, {candidates} candidates: positive numbers are needed")
-    if len(open_sets) < 2 or rows < 3:
+    held = minimum_support(old, enough=privacy)
+    if len(open_sets) < 2 or rows < 3 or (held is not None and held.lower < privacy):
         return None
     best: tuple[float, FloatArray] | None = None
-    for _ in range(candidates):
+    for drawn in range(candidates):
+        if drawn == _HOPELESS and best is None:
+            break
         block = _draw(old, weight, able, privacy=privacy, rows=rows, rng=rng)
         if block is None:
             continue
         cost = confusion(block * weight, open_sets, chances)
-        if best is None or cost < best[0]:
+        if (best is None or cost < best[0]) and _keeps(np.vstack([old, block * weight]), privacy):
             best = cost, block
     if best is None:
         return None
@@ -127,10 +142,43 @@ def _keeping(
     privacy: int,
     rng: np.random.Generator,
 ) -> FloatArray | None:
+    small = 1 < privacy and comb(held.shape[1], privacy - 1) <= _MOST_SUPPORTS and (weight > 0).all()
+    sieve = _Sieve(held / weight, privacy) if small else None
     for _ in range(_DRAWS_PER_ROW):
         row = np.zeros(held.shape[1])
         row[rng.choice(available, int(rng.integers(sizes[0], sizes[1] + 1)), replace=False)] = 1.0
-        found = minimum_support(np.vstack([held, row * weight]), enough=privacy)
-        if found is not None and found.lower >= privacy:
+        if sieve.passes(row) if sieve is not None else _keeps(np.vstack([held, row * weight]), privacy):
             return row
     return None
+
+
+def _keeps(rows: FloatArray, privacy: int) -> bool:
+    found = minimum_support(rows, enough=privacy)
+    return found is not None and found.lower >= privacy
+
+
+class _Sieve:
+    """Which rows would reveal a combination of fewer than `privacy` clients, given rows that do not.
+
+    With N a basis of the vectors orthogonal to the held rows, a new row completes a vector v to a combination of rows exactly
+    when N v is parallel to N row; v of a small support S lies in the span of the columns S of N.
+    """
+
+    def __init__(self, held: FloatArray, privacy: int) -> None:
+        """Prepare the spans of all sets of privacy - 1 clients."""
+        clients = held.shape[1]
+        _, scale, right = np.linalg.svd(held)
+        self._null = right[int((scale > _OUTSIDE * scale.max(initial=0.0)).sum()) :]
+        chosen = np.array(list(combinations(range(clients), privacy - 1)), dtype=np.int64)
+        left, size, _ = np.linalg.svd(self._null[:, chosen].transpose(1, 0, 2), full_matrices=False)
+        # The held rows keep the promise, but columns may still depend on each other within rounding.
+        self._spans = left * (size > 1e-9)[:, None]
+
+    def passes(self, row: FloatArray) -> bool:
+        """Whether the promise still holds with this row, up to rounding."""
+        moved = self._null @ row
+        size = float(moved @ moved)
+        if size <= _OUTSIDE * float(row @ row):
+            return True  # a combination of held rows reveals nothing new
+        within = np.einsum("sij,i->sj", self._spans, moved)
+        return bool((size - np.einsum("sj,sj->s", within, within)).min() > _OUTSIDE * size)
