@@ -127,7 +127,7 @@ def screening_round(
         heard: Client -> in how many sums of that evidence it is: it is tested, whether or not it is in a sum of this round.
         last: Whether no further test round follows: then undecided clients are decided.
     """
-    _check_layer(screen, parameters)
+    _check_layer(screen, parameters, grouping.design, validation)
     groups = [grouping.members(i, present) for i in range(grouping.design.groups)]
     taken = take(federation, parameters, round=round, purpose="test", groups=groups, test=True)
     sums = taken.sums.sums
@@ -223,14 +223,29 @@ def _silent(grouping: Grouping, present: Sequence[str], sums: Sequence[GroupSum]
     return reasons
 
 
-def _check_layer(settings: ScreenSettings, parameters: Parameters) -> None:
+def _check_layer(settings: ScreenSettings, parameters: Parameters, design: Design, validation: Validation) -> None:
     """What would fail after the sums are open must fail before."""
     if settings.layer not in parameters:
         raise SpecError(
             f"classification layer {settings.layer!r} is no tensor of the model; it has {', '.join(parameters)}"
         )
-    if settings.kind != "graded":
-        layer_features(parameters[settings.layer][None], settings.source_label)
+    layer = parameters[settings.layer]
+    if settings.kind == "clusters":
+        layer_features(layer[None], settings.source_label)
+        return
+    if settings.kind == "significant-clusters":
+        features = layer_features(layer[None], settings.source_label).shape[1]
+    elif settings.features == "weights":
+        features = layer.size
+    else:
+        features = len(np.unique(validation.labels)) * len(layer)
+    contrasts = int(np.linalg.matrix_rank(design.matrix)) - 1
+    if contrasts > 1 and features <= contrasts:
+        raise SpecError(
+            f"layer {settings.layer!r} gives {features} features of each group, and design {design.name!r} has {contrasts} "
+            "contrasts of groups; more features than contrasts are needed: take a larger layer, fewer groups, or "
+            "kind = 'clusters'"
+        )
 
 
 def _clusters(

@@ -142,7 +142,7 @@ def _keeping(
     privacy: int,
     rng: np.random.Generator,
 ) -> FloatArray | None:
-    small = 1 < privacy and comb(held.shape[1], privacy - 1) <= _MOST_SUPPORTS and (weight > 0).all()
+    small = privacy > 1 and comb(held.shape[1], privacy - 1) <= _MOST_SUPPORTS and (weight > 0).all()
     sieve = _Sieve(held / weight, privacy) if small else None
     for _ in range(_DRAWS_PER_ROW):
         row = np.zeros(held.shape[1])
@@ -160,8 +160,8 @@ def _keeps(rows: FloatArray, privacy: int) -> bool:
 class _Sieve:
     """Which rows would reveal a combination of fewer than `privacy` clients, given rows that do not.
 
-    With N a basis of the vectors orthogonal to the held rows, a new row completes a vector v to a combination of rows exactly
-    when N v is parallel to N row; v of a small support S lies in the span of the columns S of N.
+    With N a basis of the vectors orthogonal to the held rows, a vector v is a combination of these and the new row exactly
+    when N v is parallel to N row; for v of a small support S, N v lies in the span of the columns S of N.
     """
 
     def __init__(self, held: FloatArray, privacy: int) -> None:

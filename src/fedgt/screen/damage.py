@@ -28,6 +28,9 @@ _SIGNIFICANT = 0.01
 
 _MOVES = 1e-9
 
+_ROUNDING = 1e-12
+"""Losses that differ by less than this fraction of their size are equal."""
+
 AttackKind = Literal["targeted", "untargeted", "none"]
 
 
@@ -135,7 +138,11 @@ def damage(parts: Contrasts, class_losses: npt.ArrayLike, *, label: int | None =
             "the validation losses are not finite, or no class has a sample"
             + ("" if label is None else f" (label {label} was asked for)")
         )
-    return Damage(shifts=parts.shifts, by_class=parts.transform @ losses[:, known], classes=known)
+    seen = losses[:, known]
+    centred = seen - seen.mean(axis=0) if len(seen) else seen
+    # Rounding must not look like a rise that follows some set exactly.
+    centred[:, np.abs(centred).max(axis=0, initial=0.0) <= _ROUNDING * np.abs(seen).max(axis=0, initial=0.0)] = 0.0
+    return Damage(shifts=parts.shifts, by_class=parts.transform @ centred, classes=known)
 
 
 def label_under_attack(found: Damage, posterior: npt.ArrayLike) -> LabelFinding:

@@ -47,6 +47,7 @@ def test_every_attacker_and_nobody_else_is_named(malicious: list[int]) -> None:
     assert found.against_nobody > 5
 
 
+@pytest.mark.slow
 def test_with_nobody_malicious_at_most_two_runs_of_a_hundred_accuse_anybody() -> None:
     accused = 0
     for seed in range(60):

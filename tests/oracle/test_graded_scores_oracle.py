@@ -1,0 +1,120 @@
+"""The likelihoods of graded evidence against dense textbook forms."""
+
+import numpy as np
+import pytest
+from scipy.stats import t as student
+from scipy.stats import wishart
+
+from fedgt.decode.sets import all_sets
+from fedgt.design import named_design
+from fedgt.planning.next_rows import _Sieve, confusion
+from fedgt.privacy import minimum_support
+from fedgt.screen import contrasts, damage
+from fedgt.screen.damage import _RISES, _SHARE
+from fedgt.screen.sphericity import sphericity, statistic
+
+SETS = np.concatenate([chunk for _, chunk in all_sets(7, 3)])
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_the_evidence_is_the_wishart_density_averaged_over_degrees_and_integrated_over_the_scale(k: int) -> None:
+    """Whole values, not only differences between covariances: what depends on the Gram matrix alone is put back."""
+    rng = np.random.default_rng(k)
+    table = sphericity(k, 60)
+    steps = np.linspace(-6, 14, 60)
+    offsets = []
+    for first, divided in ((1.0, 1.0), (6.0, 1.0), (6.0, 3.0)):
+        noise = rng.normal(size=(k, 25)) * np.sqrt([first, *[1.0] * (k - 1)])[:, None]
+        values = np.linalg.eigvalsh(noise @ noise.T)[::-1].astype(np.float64)
+        covariance = np.diag([divided, *[1.0] * (k - 1)])
+        densities = []
+        for degrees in table.degrees:
+            # Over the logarithm of the scale the density is a bell around trace / (D k), of width (D k / 2)^-1/2.
+            about = np.trace(np.linalg.solve(covariance, np.diag(values))) / (degrees * k)
+            scales = about * np.exp(steps * (degrees * k / 2) ** -0.5)
+            logs = wishart.logpdf(np.diag(values)[:, :, None] / scales, degrees, covariance)
+            logs = logs - k * (k + 1) / 2 * np.log(scales)
+            peak = logs.max()
+            densities.append(peak + np.log(np.trapezoid(np.exp(logs - peak), np.log(scales))))
+        average = np.logaddexp.reduce(densities) - np.log(len(densities))
+        found = float(table.log_evidence(statistic(values, np.array([divided])))[0])
+        offsets.append(average + (k + 1) / 2 * np.log(values).sum() - found)
+    np.testing.assert_allclose(offsets, offsets[0], atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_how_the_loss_follows_a_set_is_a_normal_likelihood_ratio_with_the_noise_integrated_out(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    parts = contrasts((rng.random((6, 7)) < 0.5) + np.eye(6, 7), rng.uniform(50, 200, 7))
+    losses = rng.uniform(0, 2, (6, 4))
+    found = damage(parts, losses)
+    loss = (parts.transform @ losses).mean(axis=1)
+    k = len(loss)
+    for chosen, value in zip(SETS[1:], found.log_risen(SETS[1:]), strict=True):
+        towards = parts.shifts[:, chosen].sum(axis=1)
+        towards = towards / np.linalg.norm(towards)
+        ratios = []
+        for rise in _RISES:
+            covariance = np.eye(k) + rise * np.outer(towards, towards)
+            # p(loss | covariance) with the scale integrated out under d(s^2) / s^2.
+            log_ratio = -0.5 * np.linalg.slogdet(covariance)[1] - k / 2 * np.log(
+                loss @ np.linalg.solve(covariance, loss) / (loss @ loss)
+            )
+            ratios.append(log_ratio)
+        assert value == pytest.approx(_SHARE * (np.logaddexp.reduce(ratios) - np.log(len(ratios))), abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_probability_of_harm_is_that_of_the_sign_of_two_regressions(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    parts = contrasts((rng.random((6, 7)) < 0.5) + np.eye(6, 7), rng.uniform(50, 200, 7))
+    found = damage(parts, rng.uniform(0, 2, (6, 4)))
+
+    def regression(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+        slope = float(x @ y / (x @ x))
+        variance = float(((y - slope * x) ** 2).sum() / (len(x) - 1) / (x @ x))
+        return slope, float(student.cdf(slope / variance**0.5, len(x) - 1))
+
+    for chosen, value in zip(SETS[1:], found.log_harmful(SETS[1:]), strict=True):
+        x = parts.shifts[:, chosen].sum(axis=1)
+        overall = regression(x, found.by_class.mean(axis=1))[1]
+        most = max((regression(x, y) for y in found.by_class.T), key=lambda one: abs(one[0]))[1]
+        assert value == pytest.approx(np.log((overall + most) / 2), abs=1e-8)
+
+
+def test_confusion_is_the_expected_number_of_wrong_clients_over_all_pairs_of_open_sets() -> None:
+    rng = np.random.default_rng(3)
+    rows = rng.uniform(1, 9, (4, 7)) * (rng.random((4, 7)) < 0.6)
+    sets = np.vstack([SETS[rng.choice(len(SETS), 12, replace=False)], np.ones((1, 7), dtype=np.bool_)])
+    chances = rng.dirichlet(np.ones(len(sets)))
+    shares = rows / rows.sum(axis=1, keepdims=True)
+    total = 0.0
+    for p, one in zip(chances, sets, strict=True):
+        for q, other in zip(chances, sets, strict=True):
+            a, b = (shares[:, chosen].sum(axis=1) for chosen in (one, other))
+            a, b = a - a.mean(), b - b.mean()
+            still = min(np.linalg.norm(a), np.linalg.norm(b)) < 1e-9
+            cosine = 1.0 if still else float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+            total += p * q * np.exp(-(1 - cosine) / 0.1) * int((one != other).sum())
+    assert confusion(rows, sets, chances) == pytest.approx(total)
+
+
+@pytest.mark.parametrize("privacy", [2, 3, 4])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_sieve_lets_through_what_the_exact_search_lets_through(privacy: int, weighted: bool) -> None:
+    rng = np.random.default_rng(privacy)
+    weight = rng.integers(50, 90, 15).astype(np.float64) if weighted else np.ones(15)
+    held = named_design("bch-15x8").matrix * weight
+    sieve = _Sieve(held / weight, privacy)
+    verdicts = []
+    for _ in range(60):
+        row = np.zeros(15)
+        row[rng.choice(15, int(rng.integers(privacy, 11)), replace=False)] = 1.0
+        support = minimum_support(np.vstack([held, row * weight]), enough=privacy)
+        assert support is not None
+        verdicts.append(support.lower >= privacy)
+        assert sieve.passes(row) == verdicts[-1]
+    assert any(verdicts)
+    assert sieve.passes(held[2] / weight)  # what is revealed already reveals nothing new
+    if privacy > 2:
+        assert not all(verdicts)
