@@ -1,17 +1,23 @@
 """Missed and falsely accused clients of graded evidence on real MNIST: first round, attackers drawn uniformly, IID data.
 
     FEDGT_DATA=<folder with MNIST/raw> python benchmarks/graded_rates.py [--seeds 50] [--designs graded-15x10-b,bch-15x8]
-        [--cells null,flip,permutation] [--malicious 1,2,3]
+        [--cells null,flip,permutation] [--malicious 1,2,3] [--further none,chosen,random,repeated]
+        [--dataset mnist|cifar10-lite0] [--round 1]
 
 Every client is trained once honestly and once for each attack; a run takes for each client the model of what it is. Group
 means are plain sums here: that secure sums equal them is tested elsewhere. Rows go to docs/results/graded.csv (resumable);
 all designs and cells see the same seeds, data and attackers.
+
+`--further`: what follows where clients stay undecided: no second test round; one with rows chosen by the posterior, or drawn
+at random, within r = 4 in the cautious account; or one with the same rows. Everybody trains again from the mean of
+all models.
 """
 
 import argparse
 import csv
+import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,10 +25,12 @@ from typing import Any
 import numpy as np
 
 from fedgt._version import __version__
-from fedgt.decode import decode_graded
+from fedgt.decode import GradedDecoding, decode_graded
 from fedgt.design import named_design
-from fedgt.screen import class_losses, graded_screen
+from fedgt.planning.next_rows import next_rows
+from fedgt.screen import GradedEvidence, class_losses, graded_screen
 from fedgt.train import (
+    Attack,
     ImageData,
     LocalTraining,
     LogisticRegression,
@@ -39,13 +47,17 @@ RESULTS = Path(__file__).parent.parent / "docs" / "results" / "graded.csv"
 COLUMNS = (
     "version",
     "dataset",
+    "round",
     "design",
     "cell",
     "malicious_clients",
     "seed",
+    "further",
     "missed_clients",
     "falsely_accused_clients",
     "undecided_clients",
+    "test_rounds",
+    "groups",
     "attacks",
     "evidence_against_nobody_nats",
     "status",
@@ -67,101 +79,192 @@ CELLS = {
 }
 Row = dict[str, str]
 Models = Mapping[str, np.ndarray[Any, Any]]
-Trained = tuple[LogisticRegression, Mapping[str, Models], Models, IntArray, FloatArray]
+PRIVACY = 4
+FLIP = attack_named("label-flip", source=1, target=7)
+# kind of client -> its attack, and the fraction of its samples that it poisons
+KINDS: dict[str, tuple[Attack | None, float]] = {
+    "honest": (None, 0.0),
+    "flip": (FLIP, 1.0),
+    "half-flip": (FLIP, 0.5),
+    "quarter-flip": (FLIP, 0.25),
+    "tenth-flip": (FLIP, 0.1),
+    "twentieth-flip": (FLIP, 0.05),
+    "flip-3-8": (attack_named("label-flip", source=3, target=8), 1.0),
+    "permutation": (attack_named("label-permutation"), 1.0),
+}
 
 
 @lru_cache(maxsize=1)
-def _data() -> ImageData:
-    return load("mnist")
-
-
-@lru_cache(maxsize=4)
-def _trained(seed: int, clients: int, partition: str) -> Trained:
-    """The models of every client under every attack, the start, the validation set and the sample counts."""
-    data = _data()
-    rng = np.random.default_rng([seed, clients, len(partition)])
-    samples = len(data.train_labels)
-    if partition.startswith("dirichlet"):
-        split = partition_dirichlet(
-            labels=data.train_labels, clients=clients, validation=100, concentration=1.0, rng=rng
+def _data(dataset: str) -> ImageData:
+    if dataset == "mnist":
+        return load("mnist")
+    # A linear head on features that `cifar_features.py` has made.
+    with np.load(Path(os.environ["FEDGT_DATA"]) / f"{dataset}.npz") as file:
+        train, test = (file[name].astype(np.float32) for name in ("train", "test"))
+        centre, scale = train.mean(axis=0), train.std(axis=0) + 1e-3
+        return ImageData(
+            name=dataset,
+            train_images=(train - centre) / scale,
+            train_labels=file["train_labels"],
+            test_images=(test - centre) / scale,
+            test_labels=file["test_labels"],
+            classes=10,
+            shape=(1, train.shape[1]),
         )
-    else:
-        split = partition_iid(samples=samples, clients=clients, validation=100, rng=rng)
-    parts = list(split.clients)
-    if partition.startswith("sizes"):  # from 1/20 of its share to the whole of it
-        shares = np.linspace(0.05, 1, clients)
-        parts = [part[: int(len(part) * share)] for part, share in zip(parts, shares, strict=True)]
-    model = LogisticRegression(classes=data.classes, features=data.train_images.shape[1])
-    start = model.initial(rng=rng)
-    half = [part[rng.random(len(part)) < 0.5] for part in parts]
-    wanted = {
-        "honest": (None, parts),
-        "flip": (attack_named("label-flip", source=1, target=7), parts),
-        "half-flip": (attack_named("label-flip", source=1, target=7), half),
-        "flip-3-8": (attack_named("label-flip", source=3, target=8), parts),
-        "permutation": (attack_named("label-permutation"), parts),
-    }
-    models = {}
-    for name, (attack, poisoned) in wanted.items():
-        labels = data.train_labels
-        if attack is not None:
-            labels = poison(labels, attack=attack, parts=poisoned, classes=data.classes, rng=rng)
-        trained = train_clients(
+
+
+class World:
+    """One seed: the shares of the clients, the start, and the models of every kind of client, trained when asked for."""
+
+    def __init__(self, dataset: str, seed: int, clients: int, partition: str) -> None:
+        """Share the data out and draw the start."""
+        self.data = _data(dataset)
+        self.seed = seed
+        rng = np.random.default_rng([seed, clients, len(partition)])
+        samples = len(self.data.train_labels)
+        if partition.startswith("dirichlet"):
+            split = partition_dirichlet(
+                labels=self.data.train_labels, clients=clients, validation=100, concentration=1.0, rng=rng
+            )
+        else:
+            split = partition_iid(samples=samples, clients=clients, validation=100, rng=rng)
+        self.parts = list(split.clients)
+        if partition.startswith("sizes"):  # from 1/20 of its share to the whole of it
+            shares = np.linspace(0.05, 1, clients)
+            self.parts = [part[: int(len(part) * share)] for part, share in zip(self.parts, shares, strict=True)]
+        self.validation = split.validation
+        self.model = LogisticRegression(classes=self.data.classes, features=self.data.train_images.shape[1])
+        self.start = self.model.initial(rng=rng)
+        self.samples = np.array([len(part) for part in self.parts], dtype=np.float64)
+        self._labels: dict[str, IntArray] = {}
+        self._models: dict[str, Models] = {}
+
+    def labels(self, kind: str) -> IntArray:
+        """The labels that a client of this kind trains on."""
+        if kind not in self._labels:
+            attack, fraction = KINDS[kind]
+            rng = np.random.default_rng([self.seed, len(kind), 7])
+            parts = [part[rng.random(len(part)) < fraction] for part in self.parts]
+            labels = self.data.train_labels
+            if attack is not None:
+                labels = poison(labels, attack=attack, parts=parts, classes=self.data.classes, rng=rng)
+            self._labels[kind] = labels
+        return self._labels[kind]
+
+    def trained(self, kind: str, start: Models, *, round: int, clients: Sequence[int] | None = None) -> Models:
+        """Tensor -> float64[clients, ...], after one round of local training."""
+        who = range(len(self.parts)) if clients is None else clients
+        found = train_clients(
             start,
-            model=model,
-            images=data.train_images,
-            labels=labels,
-            parts=parts,
-            rngs=[np.random.default_rng([seed, j]) for j in range(clients)],
+            model=self.model,
+            images=self.data.train_images,
+            labels=self.labels(kind),
+            parts=[self.parts[j] for j in who],
+            rngs=[np.random.default_rng([self.seed, j, round]) for j in who],
             training=LocalTraining(),
         )
-        models[name] = {key: np.stack([one[key] for one in trained]).astype(np.float64) for key in start}
-    return model, models, start, split.validation, np.array([len(part) for part in parts], dtype=np.float64)
+        return {key: np.stack([one[key] for one in found]).astype(np.float64) for key in start}
+
+    def first(self, kinds: Sequence[str]) -> Models:
+        """The models of the first round."""
+        for kind in set(kinds) - self._models.keys():
+            self._models[kind] = self.trained(kind, self.start, round=1)
+        return {key: np.stack([self._models[kind][key][j] for j, kind in enumerate(kinds)]) for key in self.start}
+
+    def later(self, kinds: Sequence[str], start: Models, *, round: int) -> Models:
+        """The models of a later round."""
+        found = {key: np.empty((len(kinds), *value.shape)) for key, value in start.items()}
+        for kind in set(kinds):
+            who = [j for j, one in enumerate(kinds) if one == kind]
+            for key, value in self.trained(kind, start, round=round, clients=who).items():
+                found[key][who] = value
+        return found
+
+    def evidence(self, rows: FloatArray, seats: IntArray, models: Models, start: Models) -> list[GradedEvidence]:
+        """What a test with these rows says; `seats` gives the client of each column."""
+        shares = rows / rows.sum(axis=1, keepdims=True)  # unweighted sums
+        means = {key: np.tensordot(shares, value[seats], axes=1) for key, value in models.items()}
+        images = self.data.train_images[self.validation].astype(np.float64)
+        labels = self.data.train_labels[self.validation]
+        logits = [self.model.logits({key: value[i] for key, value in means.items()}, images) for i in range(len(rows))]
+        screen = graded_screen(
+            means["weight"] - start["weight"],
+            np.stack([class_losses(one, labels) for one in logits]),
+            weights=rows,
+            samples=self.samples[seats],
+            erased=np.zeros(len(rows), dtype=np.bool_),
+        )
+        return [] if screen.evidence is None else [screen.evidence]
+
+
+@lru_cache(maxsize=3)
+def _world(dataset: str, seed: int, clients: int, partition: str) -> World:
+    return World(dataset, seed, clients, partition)
 
 
 def _partition_of(cell: str) -> str:
     return next((kind for kind in ("dirichlet", "sizes") if cell.startswith(kind)), "iid")
 
 
-def _run(design_name: str, cell: str, malicious: int, seed: int) -> Row:
-    data, design = _data(), named_design(design_name)
-    model, models, start, validation, samples = _trained(seed, design.clients, _partition_of(cell))
+def _further(rows: FloatArray, found: GradedDecoding, further: str, rng: np.random.Generator) -> FloatArray | None:
+    if further == "repeated":
+        return rows
+    sets = np.zeros((len(found.best), rows.shape[1]), dtype=np.bool_)
+    for number, one in enumerate(found.best):
+        sets[number, list(one.clients)] = True
+    design = next_rows(
+        rows,
+        sets,
+        [one.probability for one in found.best],
+        privacy=PRIVACY,
+        candidates=20 if further == "chosen" else 1,
+        rng=rng,
+    )
+    return None if design is None else design.matrix.astype(np.float64)
+
+
+def _run(dataset: str, round: int, design_name: str, cell: str, malicious: int, seed: int, further: str) -> Row:
+    design = named_design(design_name)
+    world = _world(dataset, seed, design.clients, _partition_of(cell))
     rng = np.random.default_rng([seed, malicious, 1])
     attackers = rng.choice(design.clients, malicious, replace=False)
     kinds = ["honest"] * design.clients
     for turn, j in enumerate(attackers):
         kinds[j] = CELLS[cell][turn % len(CELLS[cell])]
     seats = rng.permutation(design.clients)  # column -> client
-    rows = design.matrix.astype(np.float64)  # unweighted sums
-    shares = rows / rows.sum(axis=1, keepdims=True)
-    means = {key: np.tensordot(shares, np.stack([models[kinds[j]][key][j] for j in seats]), axes=1) for key in start}
-    images, labels = data.train_images[validation].astype(np.float64), data.train_labels[validation]
-    logits = [model.logits({key: value[i] for key, value in means.items()}, images) for i in range(design.groups)]
+    rows = design.matrix.astype(np.float64)
+    largest = 8 if design.clients == 30 else (design.clients - 1) // 2
+    models, start = world.first(kinds), world.start
+    for number in range(2, round + 1):
+        start = {key: value.mean(axis=0) for key, value in models.items()}
+        models = world.later(kinds, start, round=number)
     began = time.process_time()
-    screen = graded_screen(
-        means["weight"] - start["weight"],
-        np.stack([class_losses(one, labels) for one in logits]),
-        weights=rows,
-        samples=samples[seats],
-        erased=np.zeros(design.groups, dtype=np.bool_),
-    )
-    found = decode_graded(
-        [] if screen.evidence is None else [screen.evidence],
-        clients=design.clients,
-        largest=8 if design.clients == 30 else (design.clients - 1) // 2,
-    )
+    evidence = world.evidence(rows, seats, models, start)
+    found = decode_graded(evidence, clients=design.clients, largest=largest)
     seconds = time.process_time() - began
+    groups, rounds = len(rows), 1
+    if further != "none" and found.undecided.any():
+        more = _further(rows, found, further, rng)
+        if more is not None:
+            start = {key: value.mean(axis=0) for key, value in models.items()}
+            evidence += world.evidence(more, seats, world.later(kinds, start, round=round + 1), start)
+            found = decode_graded(evidence, clients=design.clients, largest=largest)
+            groups, rounds = groups + len(more), 2
     truth = np.isin(seats, attackers)
     values = (
         __version__,
-        "mnist",
+        dataset,
+        round,
         design_name,
         cell,
         malicious,
         seed,
+        further,
         int((truth & ~found.flagged).sum()),
         int((found.flagged & ~truth).sum()),
         int(found.undecided.sum()),
+        rounds,
+        groups,
         found.attacks,
         f"{found.against_nobody:.2f}",
         found.status,
@@ -184,15 +287,19 @@ def main() -> None:
     arguments.add_argument("--designs", default="graded-15x10-b")
     arguments.add_argument("--cells", default="null,flip,permutation")
     arguments.add_argument("--malicious", default="1,2,3,4,5,6,7")
+    arguments.add_argument("--further", default="none")
+    arguments.add_argument("--dataset", default="mnist", choices=["mnist", "cifar10-lite0"])
+    arguments.add_argument("--round", type=int, default=1, help="of the test; everybody trains until then")
     given = arguments.parse_args()
-    key = ("design", "cell", "malicious_clients", "seed")
+    key = ("dataset", "round", "design", "cell", "malicious_clients", "seed", "further")
     known = {tuple(row[name] for name in key): row for row in _read()}
     cases = [
-        (design, cell, malicious, seed)
+        (given.dataset, given.round, design, cell, malicious, seed, further)
         for seed in range(given.first, given.first + given.seeds)  # outermost: the models of a seed are trained once
         for design in given.designs.split(",")
         for cell in given.cells.split(",")
         for malicious in ([0] if not CELLS[cell] else [int(one) for one in given.malicious.split(",")])
+        for further in given.further.split(",")
     ]
     new = not RESULTS.exists()
     with RESULTS.open("a", newline="", encoding="utf-8") as file:
@@ -206,10 +313,11 @@ def main() -> None:
                 writer.writerow(known[name])
                 file.flush()
     print(
-        "design, cell, n_m: missed / falsely accused a run, runs with an accusation, undecided clients a run, seconds"
+        "design, cell, n_m, further: missed / falsely accused a run, runs with an accusation, undecided clients, seconds"
     )
-    for design, cell, malicious in dict.fromkeys(case[:3] for case in cases):
-        rows = [known[tuple(map(str, case))] for case in cases if case[:3] == (design, cell, malicious)]
+    for design, cell, malicious, further in dict.fromkeys((*case[2:5], case[6]) for case in cases):
+        these = [case for case in cases if (*case[2:5], case[6]) == (design, cell, malicious, further)]
+        rows = [known[tuple(map(str, case))] for case in these]
         missed, wrong, undecided = (
             np.array([int(row[name]) for row in rows])
             for name in ("missed_clients", "falsely_accused_clients", "undecided_clients")
@@ -219,8 +327,8 @@ def main() -> None:
             int(row["missed_clients"]) < malicious or int(row["falsely_accused_clients"]) > 0 for row in rows
         ]
         print(
-            f"{design}, {cell}, {malicious}: {missed.mean():.3f} / {wrong.mean():.3f}, {accused.sum()} of {len(rows)}, "
-            f"{undecided.mean():.2f}, {seconds:.2f}"
+            f"{design}, {cell}, {malicious}, {further}: {missed.mean():.3f} / {wrong.mean():.3f}, "
+            f"{accused.sum()} of {len(rows)}, {undecided.mean():.2f}, {seconds:.2f}"
         )
 
 

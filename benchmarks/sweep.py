@@ -20,7 +20,10 @@ COLUMNS = (
     "attack",
     "malicious_clients",
     "method",
+    "screen",
     "strategy",
+    "design",
+    "after_test",
     "seed",
     "top1_accuracy_percent",
     "attack_accuracy_percent",
@@ -32,6 +35,8 @@ COLUMNS = (
     "decision",
     "privacy_strict",
     "status",
+    "top1_accuracy_by_round_percent",
+    "attack_accuracy_by_round_percent",
     "cpu_seconds",
 )
 Row = dict[str, str]
@@ -53,7 +58,10 @@ def _row(spec: ExperimentSpec) -> Row:
         spec.attack.kind,
         spec.attack.malicious,
         spec.method,
+        spec.screen.kind if spec.method == "fedgt" else "",
         (test.strategy if test is not None else spec.decode.strategy) if spec.method == "fedgt" else "",
+        "" if test is None else test.design,
+        spec.decode.after_test if spec.method == "fedgt" else "",
         spec.seed,
         f"{100 * last.top1_accuracy:.4f}",
         "" if last.attack_accuracy is None else f"{100 * last.attack_accuracy:.4f}",
@@ -65,6 +73,8 @@ def _row(spec: ExperimentSpec) -> Row:
         "" if test is None else test.status,
         result.privacy.strict,
         result.status,
+        " ".join(f"{100 * one.top1_accuracy:.3f}" for one in result.rounds),
+        " ".join(f"{100 * one.attack_accuracy:.3f}" for one in result.rounds if one.attack_accuracy is not None),
         f"{result.cpu_seconds:.3f}",
     )
     return {name: str(value) for name, value in zip(COLUMNS, values, strict=True)}

@@ -184,7 +184,7 @@ class DecodeSettings:
     kappa: float = 0.2
     largest: int | None = None
     nobody: float = 0.5
-    undecided: float = 0.1
+    undecided: float = 0.02
     on_undecided: OnUndecided = "test-again"
     on_undecidable: OnUndecidable = "stop"
     on_untested: OnUntested = "exclude-silent"

@@ -9,6 +9,7 @@ its real weights and its status.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -53,6 +54,7 @@ class ScreeningRound:
         screen: What the screen found: binary outcomes, or graded evidence.
         decoding: Who is suspected.
         exclusion: What follows.
+        final: What follows if no further test round can be held: then undecided clients are decided.
         label: What the attack seems to aim at; None without graded evidence.
     """
 
@@ -61,6 +63,7 @@ class ScreeningRound:
     screen: ScreenResult | GradedScreen
     decoding: Decoding | GradedDecoding
     exclusion: Exclusion
+    final: Exclusion
     label: LabelFinding | None = None
 
     @property
@@ -150,21 +153,23 @@ def screening_round(
         )
         if tested.evidence is not None and found.flagged.any():
             label = label_under_attack(tested.evidence.damage, found.posterior)
-        decision = exclude_graded(
+        decide = partial(
+            exclude_graded,
             real,
             tested.tested,
             found,
-            last=last,
             on_undecided=decoding.on_undecided,
             on_undecidable=decoding.on_undecidable,
             on_untested=decoding.on_untested,
             silent=silent,
             heard=heard,
         )
+        final = decide(last=True)
+        decision = final if last else decide(last=False)
     else:
         tested = _clusters(federation, sums, parameters, real, validation, screen)
         found = _decoded(real, tested.outcomes, decoding, prior)
-        decision = exclude(
+        decision = final = exclude(
             real,
             tested.outcomes,
             found,
@@ -177,7 +182,9 @@ def screening_round(
     result = taken.result(updated, note)
     if decoding.after_test in ("same-round", "largest-sum") and not decision.halt:
         result = _one_more_sum(federation, parameters, result, sums, real, kept, decoding, round=round)
-    return ScreeningRound(result=result, grouping=real, screen=tested, decoding=found, exclusion=decision, label=label)
+    return ScreeningRound(
+        result=result, grouping=real, screen=tested, decoding=found, exclusion=decision, final=final, label=label
+    )
 
 
 def _decoded(
@@ -354,35 +361,40 @@ def _revealed_mean(
     opened = [i for i, one in enumerate(sums) if one.total is not None]
     if not opened or not kept:
         return parameters, ()
-    if decoding.after_test == "negative-groups" and isinstance(tested, ScreenResult):
-        clean = [i for i in opened if tested.outcomes.values[i] == 0]
-        coefficients = dict.fromkeys(clean, 1.0 / max(sum(sums[i].weight for i in clean), 1))
-        note = () if clean else ("no group is clean, the global model stays as it was",)
-    else:
+    binary = tested if isinstance(tested, ScreenResult) else None
+    best = None
+    if binary is None or decoding.after_test != "negative-groups":
         column = {client: j for j, client in enumerate(grouping.clients)}
         target = np.zeros(len(grouping.clients))
         rows = _rows(federation, grouping)[opened]
         for client in kept:
             if rows[:, column[client]].any():
                 target[column[client]] = federation.weight(client)
-        best = _nearest(rows, target) if target.any() else None
-        if best is None:
-            return parameters, (
-                "no combination of the opened sums is free of the excluded clients and near the mean of the others: the "
-                "global model stays as it was for this round",
-            )
+        best = _nearest(rows, target, subtract=binary is None) if target.any() else None
+    if best is not None:
         coefficients = {i: float(b) for i, b in zip(opened, best.coefficients, strict=True) if b}
-        note = ()
-    if not coefficients:
-        return parameters, note
+    elif binary is not None:
+        clean = [i for i in opened if binary.outcomes.values[i] == 0]
+        coefficients = dict.fromkeys(clean, 1.0 / max(sum(sums[i].weight for i in clean), 1))
+        if not clean:
+            return parameters, ("no group is clean, the global model stays as it was",)
+    else:
+        return parameters, (
+            "no combination of the opened sums is free of the excluded clients and near the mean of the others: the "
+            "global model stays as it was for this round",
+        )
     update = {name: np.sum([b * _total(sums[i])[name] for i, b in coefficients.items()], axis=0) for name in parameters}
-    return plus(parameters, update), note
+    return plus(parameters, update), ()
 
 
-def _nearest(rows: FloatArray, target: FloatArray) -> SpanMean | None:
-    """A mean in the span without negative weights, or with some where they cost little noise."""
+def _nearest(rows: FloatArray, target: FloatArray, *, subtract: bool) -> SpanMean | None:
+    """A mean in the span without negative weights, or, if sums may be subtracted, with some where they cost little noise.
+
+    One bit a group misses many an attacker; one that is subtracted does as much harm as one that is added, and the sums
+    that must be subtracted are those of groups that tested positive.
+    """
     best = best_in_span(rows, target=target, nonnegative=True)
-    if best is None:
+    if best is None and subtract:
         best = best_in_span(rows, target=target)
     return best if best is not None and best.amplification <= _MOST_NOISE else None
 

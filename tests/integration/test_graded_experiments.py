@@ -64,6 +64,17 @@ def test_who_was_excluded_is_in_no_later_sum_and_its_verdict_stays() -> None:
     assert all(not gone & set(a.members) for a in result.aggregates if a.round > after)
 
 
+def test_where_no_further_rows_can_be_tested_undecided_clients_are_decided_at_once() -> None:
+    """The five that were excluded leave no three whole rows to repeat, and 15 x 10 leaves no room for new ones."""
+    result = run(spec(seed=2))
+    assert len(result.tests) == 1
+    assert result.tests[0].status == "undecided"
+    assert "another test round" not in result.tests[0].reason
+    assert (result.missed, result.falsely_excluded) == (0, 0)
+    assert {a.status for a in result.aggregates} == {"open"}
+    assert [r.purpose for r in result.rounds] == ["test", "training", "training"]
+
+
 def test_one_test_round_is_all_there_is_where_the_specification_says_so() -> None:
     result = run(spec(design__name="bch-15x8", screen__most_rounds=1, decode__undecided=1e-12, federation__rounds=2))
     assert [test.round for test in result.tests] == [1]

@@ -76,7 +76,7 @@ def test_the_posterior_is_that_of_enumeration(seed: int, rounds: int) -> None:
     ranked = sorted(posterior, key=lambda one: -posterior[one])[:10]
     assert [one.clients for one in found.best] == ranked
     np.testing.assert_allclose([one.probability for one in found.best], [posterior[one] for one in ranked], atol=1e-9)
-    assert found.undecided.tolist() == [0.1 <= p <= 0.9 for p in of_client]
+    assert found.undecided.tolist() == [0.02 <= p <= 0.98 for p in of_client]
     assert found.flagged.tolist() == [p > 0.5 and found.attacks > 0 for p in of_client]
 
 
@@ -163,3 +163,14 @@ def test_numbers_out_of_range_are_refused(settings: dict[str, float], error: typ
     given: dict[str, float] = {"clients": CLIENTS, "largest": LARGEST} | settings
     with pytest.raises(error, match=message):
         decode_graded([table(0)], **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("against", "accused"), [(2.5, False), (3.5, True)])
+def test_nobody_is_accused_before_somebody_is_malicious_at_twenty_to_one(against: float, accused: bool) -> None:
+    scores = dict.fromkeys(ALL, -50.0)
+    scores[(2, 4)] = against + np.log(LARGEST * comb(CLIENTS, 2))  # with a prior of one half for nobody
+    scores[()] = 0.0
+    found = decode_graded([Table(scores)], clients=CLIENTS, largest=LARGEST, undecided=0.1)
+    assert found.against_nobody == pytest.approx(against, abs=1e-6)
+    assert np.flatnonzero(found.flagged).tolist() == ([2, 4] if accused else [])
+    assert found.posterior[2] > 0.9

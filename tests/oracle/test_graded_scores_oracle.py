@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from scipy.stats import norm, wishart
 from scipy.stats import t as student
-from scipy.stats import wishart
 
 from fedgt.decode.sets import all_sets
 from fedgt.design import named_design
@@ -11,6 +11,8 @@ from fedgt.planning.next_rows import _Sieve, confusion
 from fedgt.privacy import minimum_support
 from fedgt.screen import contrasts, damage
 from fedgt.screen.damage import _RISES, _SHARE
+from fedgt.screen.graded_evidence import MixedEvidence, Rows
+from fedgt.screen.shift_evidence import ShiftEvidence
 from fedgt.screen.sphericity import sphericity, statistic
 
 SETS = np.concatenate([chunk for _, chunk in all_sets(7, 3)])
@@ -118,3 +120,47 @@ def test_the_sieve_lets_through_what_the_exact_search_lets_through(privacy: int,
     assert sieve.passes(held[2] / weight)  # what is revealed already reveals nothing new
     if privacy > 2:
         assert not all(verdicts)
+
+
+@pytest.mark.parametrize("k", [2, 3, 9])
+def test_a_line_in_any_direction_has_the_density_of_the_uniform_distribution_over_half_a_sphere(k: int) -> None:
+    """Half, as the sign of a line has no meaning. The area of the sphere in k dimensions is 2 pi^(k/2) / Gamma(k/2)."""
+    variance = 1e-3
+    line = ShiftEvidence(
+        shifts=np.eye(k),
+        direction=np.eye(k)[0],
+        variance=variance,
+        signal=10.0,
+        effective_features=100.0,
+        line=3.0,
+        nobody=0.0,
+    )
+    perfect = norm(scale=variance**0.5).logpdf(0.0) * (k - 1)  # of a direction that errs in the k - 1 others
+    area = {2: np.pi, 3: 2 * np.pi, 9: np.pi**4 * 32 / 105 / 2}[k]
+    assert line.scattered() == pytest.approx(-np.log(area) - perfect)
+
+
+def test_honest_clients_explain_a_faint_line_as_well_as_any_set_and_a_clear_one_not_at_all() -> None:
+    faint, clear = (_mixture(variance) for variance in (0.05, 1e-5))
+    sets = np.eye(3, dtype=np.bool_)
+    nobody = np.zeros((1, 3), dtype=np.bool_)
+    assert float(faint.log_likelihood(nobody)[0]) > float(faint.log_likelihood(sets).max()) - 7
+    assert float(clear.log_likelihood(nobody)[0]) < float(clear.log_likelihood(sets).max()) - 15
+    # Never better than the line itself, and noise alone is always possible.
+    for one in (faint, clear):
+        assert np.log(0.5) <= one.honest() <= one.some()
+
+
+def _mixture(variance: float) -> MixedEvidence:
+    k = 6
+    shifts = np.random.default_rng(1).normal(size=(k, 3))
+    line = ShiftEvidence(
+        shifts=shifts,
+        direction=shifts[:, 0] / np.linalg.norm(shifts[:, 0]),
+        variance=variance,
+        signal=10.0,
+        effective_features=20.0,
+        line=20.0,
+        nobody=0.0,
+    )
+    return MixedEvidence(rows=(Rows(labels=(), log_prior=0.0, gram=np.eye(k), features=50, shift=line),))

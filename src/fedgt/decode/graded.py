@@ -28,6 +28,9 @@ _SECOND_ODDS = log((1.0 - SECOND_ATTACK) / SECOND_ATTACK)
 _SURE = 5.0
 """Log-odds from which a second attack is accepted: what is left beside the first one is where the model fits worst."""
 
+SOMEBODY = 3.0
+"""Log-odds of some attack against none below which nobody is accused: 20 : 1."""
+
 _MOST_PAIRED = 300_000
 """Sets up to which pairs are searched."""
 
@@ -44,7 +47,7 @@ class GradedDecoding:
     Attributes:
         posterior: float64[clients]: P(malicious | group means).
         log_odds: float64[clients]: log P(benign) - log P(malicious), in nats.
-        flagged: bool[clients]: accused at minimum expected cost.
+        flagged: bool[clients]: accused at minimum expected cost; nobody where `against_nobody` is below `SOMEBODY`.
         undecided: bool[clients]: posterior neither near 0 nor near 1; a further test round may tell.
         count: float64[n_max + 1]: posterior of the number of malicious clients (of one attack, or of the union of two).
         against_nobody: log-odds, in nats, of some attack against none, prior included.
@@ -101,7 +104,7 @@ def decode_graded(
     largest: int,
     nobody: float = 0.5,
     beta: float = 0.5,
-    undecided: float = 0.1,
+    undecided: float = 0.02,
     best: int = 10,
 ) -> GradedDecoding:
     """Name the malicious clients.
@@ -298,11 +301,13 @@ def _result(
 ) -> GradedDecoding:
     posterior = 1.0 / (1.0 + np.exp(np.clip(log_odds, -700.0, 700.0)))
     open_ones = (posterior >= undecided) & (posterior <= 1.0 - undecided)
-    flagged = (posterior > 1.0 - beta) & (attacks > 0)
+    flagged = (posterior > 1.0 - beta) & (attacks > 0) & (against >= SOMEBODY)
     status: GradedStatus
     if open_ones.any():
         status = "undecided"
         reason = f"{int(open_ones.sum())} clients cannot be decided by these sums"
+        if attacks and against < SOMEBODY:
+            reason += ", nor is it sure enough that anybody is malicious"
     elif attacks == 0:
         status = "nobody"
         reason = (

@@ -75,8 +75,9 @@ def default_design(clients: int, *, graded: bool) -> Design:
     if clients not in names:
         raise DesignError(
             f"no default design for {clients} clients and {'graded' if graded else 'binary'} evidence (there is one for "
-            f"{', '.join(map(str, names))}); find one with `fedgt design --clients {clients} --privacy R"
-            f"{' --evidence graded' if graded else ''}` and give it as design.file, or name one as design.name"
+            f"{', '.join(map(str, names))}); find one with `fedgt design --clients {clients} --privacy R "
+            f"--max-malicious M{' --evidence graded' if graded else ''}` and give it as design.file, or name one as "
+            "design.name"
         )
     return named_design(names[clients])
 

@@ -96,11 +96,11 @@ def _run(spec: ExperimentSpec, *, data: ImageData | None, data_dir: Path | None,
         if on_round is not None:
             on_round(number, spec.federation.rounds, rounds[-1])
         if screening is not None:
+            screening = plan.after(screening, number)
             # Who was left out by an earlier test is not in this one: the verdict stays.
             news = [verdict for verdict in screening.exclusion.verdicts if verdict.client not in excluded]
             verdicts |= {verdict.client: verdict for verdict in news}
             tests.append(screening_row(simulation, screening, number))
-            plan.after(screening, number)
             excluded |= set(screening.exclusion.excluded)
             kept = len(simulation.clients) - len(excluded)
             warnings += _told(screening, news)

@@ -1,6 +1,7 @@
 """When groups are tested, with which rows, and what is put on record about each test."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 
@@ -50,8 +51,8 @@ class ScreeningPlan:
         """Whether no test round can follow the next one."""
         return self._done + 1 >= self._spec.screen.most_rounds or self.next_test >= self._spec.federation.rounds
 
-    def after(self, screening: ScreeningRound, number: int) -> None:
-        """Decide whether another test round follows, and with which rows."""
+    def after(self, screening: ScreeningRound, number: int) -> ScreeningRound:
+        """Decide whether another test round follows, and with which rows; if none can, undecided clients are decided now."""
         self._done += 1
         if screening.evidence is not None:
             self.evidence = (*self.evidence, screening.evidence)
@@ -60,11 +61,15 @@ class ScreeningPlan:
         self._gone |= set(screening.exclusion.excluded)
         again = screening.undecided and self._spec.decode.on_undecided == "test-again"
         if not again or self._done >= self._spec.screen.most_rounds or screening.exclusion.halt:
-            return
+            return screening
         design = self._further(screening) or self._repeated(screening)
-        if design is not None:
-            self._grouping = Grouping(design=design, clients=screening.grouping.clients)
+        if design is None:
+            settled = replace(screening, exclusion=screening.final)
+            self._gone |= set(settled.exclusion.excluded)
+            return settled
+        self._grouping = Grouping(design=design, clients=screening.grouping.clients)
         self.next_test = number + 1
+        return screening
 
     def _further(self, screening: ScreeningRound) -> Design | None:
         decoding = screening.decoding

@@ -129,7 +129,7 @@ class DecodeSpec(_Section):
     )
     nobody: float = Field(0.5, gt=0, lt=1, description="Graded evidence: prior probability that nobody is malicious.")
     undecided: float = Field(
-        0.1, gt=0, le=0.5, description="Graded evidence: posteriors from this to one minus this are not decided."
+        0.02, gt=0, le=0.5, description="Graded evidence: posteriors from this to one minus this are not decided."
     )
     on_undecided: Literal["test-again", "decide", "keep"] = Field(
         "test-again", description="Graded evidence: what becomes of undecided clients; see docs/graded-evidence.md."

@@ -10,7 +10,6 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import logsumexp
 from scipy.stats import t as student
 
 from fedgt.errors import ShapeError
@@ -82,7 +81,7 @@ class Damage:
         explained = np.where(able, (moved @ loss) ** 2 / np.where(able, squared, 1.0), 0.0) / size
         left = 1.0 - np.minimum(explained, 1.0)[:, None] * (_RISES / (1.0 + _RISES))
         terms = -0.5 * np.log1p(_RISES) - 0.5 * len(loss) * np.log(left)
-        ratio: FloatArray = _SHARE * np.where(able, logsumexp(terms, axis=1) - np.log(len(_RISES)), 0.0)
+        ratio: FloatArray = _SHARE * np.where(able, np.logaddexp.reduce(terms, axis=1) - np.log(len(_RISES)), 0.0)
         return ratio
 
     def _t(self, moved: FloatArray, losses: FloatArray) -> tuple[FloatArray, FloatArray]:

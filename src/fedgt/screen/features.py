@@ -6,7 +6,6 @@ for a linear head, nearly for a deep network.
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import logsumexp
 
 from fedgt.errors import CalibrationError, ShapeError
 from fedgt.types import FloatArray, IntArray
@@ -27,7 +26,7 @@ def class_losses(logits: npt.ArrayLike, labels: npt.ArrayLike) -> FloatArray:
     with np.errstate(
         all="ignore"
     ):  # a model that diverged has no finite loss; who compares losses leaves its group out
-        losses = logsumexp(scores, axis=1) - scores[np.arange(len(true)), true]
+        losses = np.logaddexp.reduce(scores, axis=1) - scores[np.arange(len(true)), true]
         return _class_means(losses[:, None], true, scores.shape[1])[:, 0]
 
 

@@ -9,11 +9,13 @@ at once show in two pairs of rows, or as two lines in the same rows; `second`, `
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import logsumexp
 
 from fedgt.screen.damage import Damage
 from fedgt.screen.shift_evidence import ShiftEvidence, shift_evidence
 from fedgt.types import BoolArray, FloatArray, frozen
+
+HONEST_LINE = 0.5
+"""Prior probability that honest clients differ along one direction more than along all others."""
 
 _WORTH_WHILE = 12.0
 """Hypotheses this many nats below the best are left out."""
@@ -68,13 +70,18 @@ class MixedEvidence:
 
     def some(self) -> float:
         """By how many nats there is a line at all, against noise: no set has more evidence."""
-        return float(logsumexp([one.weight for one in self.rows]))
+        return float(np.logaddexp.reduce([one.weight for one in self.rows]))
 
     def log_likelihood(self, sets: BoolArray) -> FloatArray:
-        """float64[B]: log-likelihood ratio of each set against noise; 0 for the empty set."""
+        """float64[B]: log-likelihood ratio of each set against noise; for the empty set, of honest clients against noise."""
         ratios = [one.weight + one.shift.explained(sets) for one in self.rows]
-        likelihood: FloatArray = np.where(sets.any(axis=1), logsumexp(ratios, axis=0), 0.0)
+        likelihood: FloatArray = np.where(sets.any(axis=1), np.logaddexp.reduce(ratios, axis=0), self.honest())
         return likelihood
+
+    def honest(self) -> float:
+        """Log-likelihood ratio of honest clients against noise: some of them have a line too, in any direction."""
+        scattered = np.logaddexp.reduce([one.weight + min(one.shift.scattered(), 0.0) for one in self.rows])
+        return float(np.logaddexp(np.log(1.0 - HONEST_LINE), np.log(HONEST_LINE) + scattered))
 
 
 def mixed(rows: list[Rows]) -> MixedEvidence | None:

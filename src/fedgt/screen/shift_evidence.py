@@ -15,7 +15,7 @@ out. How much evidence there is for *any* line against none comes from `spherici
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import gammaln
 
 from fedgt.screen.sphericity import Sphericity, sphericity, statistic
 from fedgt.types import BoolArray, FloatArray, frozen
@@ -75,6 +75,15 @@ class ShiftEvidence:
         """By how many nats there is a line at all, against noise: no set has more evidence."""
         return self.line - self.nobody
 
+    def scattered(self) -> float:
+        """Log-density of a line in any direction, uniform over the sphere, less that of a perfect fit to a set.
+
+        What honest clients make that differ along one direction more than along all others, as those of deep networks do.
+        """
+        k = len(self.direction)
+        half_sphere = np.log(np.pi) * k / 2 - gammaln(k / 2)
+        return float((k - 1) / 2 * np.log(2 * np.pi * self.variance) - half_sphere)
+
     def explained(self, sets: BoolArray) -> FloatArray:
         """float64[B]: log-density of the observed line under each set, less that of a perfect fit: about 0 or below.
 
@@ -113,25 +122,31 @@ class ShiftEvidence:
         return result
 
     def _with_strengths(self, clients: np.ndarray, columns: FloatArray, along: FloatArray) -> FloatArray:
-        """float64[B]: the same with strengths that vary in the span of the set, for int64[B, size]; Woodbury's identity."""
+        """float64[B]: the same with strengths that vary in the span of the set, for int64[B, size].
+
+        Woodbury's identity, read off one Cholesky factor: of the Gram matrix of the columns of the set (with a ridge), their
+        sum b, and u. Its last two pivots are what of b and of u is left beside the columns.
+        """
+        count, size = clients.shape
         inner = columns[clients[:, :, None], clients[:, None, :]]
         moved, met = inner.sum(axis=2), along[clients]
-        squared, product = moved.sum(axis=1), met.sum(axis=1)
+        squared = moved.sum(axis=1)
+        bordered = np.empty((count, size + 2, size + 2))
+        bordered[:, size, :size], bordered[:, size + 1, :size] = moved, met
+        bordered[:, size, size], bordered[:, size + 1, size] = squared * (1.0 + _FLOOR), met.sum(axis=1)
+        bordered[:, size + 1, size + 1] = 1.0 + _FLOOR
+        ridged = np.arange(size)
         terms = []
         for spread, probability in STRENGTH_SPREADS[1:]:
             ratio = self.variance * squared / spread**2
-            factor = np.linalg.cholesky(inner + ratio[:, None, None] * np.eye(clients.shape[1]))
-            solved = np.linalg.solve(factor, np.stack([moved, met], axis=2))
-            own = squared - (solved[:, :, 0] ** 2).sum(axis=1)
-            cross = product - (solved[:, :, 0] * solved[:, :, 1]).sum(axis=1)
-            rest = 1.0 - (solved[:, :, 1] ** 2).sum(axis=1)
-            own = np.maximum(own, 1e-12 * squared)
-            quadratic = np.maximum(rest - cross**2 / own, 0.0) / self.variance
-            log_determinant = 2 * np.log(np.diagonal(factor, axis1=1, axis2=2)).sum(axis=1) - clients.shape[1] * np.log(
-                ratio
-            )
-            terms.append(-0.5 * (quadratic + log_determinant + np.log(own / squared)) + np.log(probability))
-        combined: FloatArray = logsumexp(terms, axis=0)
+            bordered[:, :size, :size] = inner
+            bordered[:, ridged, ridged] += ratio[:, None]
+            pivots = np.diagonal(np.linalg.cholesky(bordered), axis1=1, axis2=2)
+            quadratic = pivots[:, -1] ** 2 / self.variance
+            log_determinant = 2 * np.log(pivots[:, :-2]).sum(axis=1) - size * np.log(ratio)
+            own = 2 * np.log(pivots[:, -2]) - np.log(squared)
+            terms.append(-0.5 * (quadratic + log_determinant + own) + np.log(probability))
+        combined: FloatArray = np.logaddexp.reduce(terms, axis=0)
         return combined
 
 
@@ -176,6 +191,6 @@ def _line(
         variance=(1.0 + 1.0 / signal) / (TEMPER * degrees * signal),
         signal=signal,
         effective_features=degrees,
-        line=TEMPER * float(logsumexp(line) - np.log(len(_SIGNALS))),
+        line=TEMPER * float(np.logaddexp.reduce(line) - np.log(len(_SIGNALS))),
         nobody=TEMPER * float(nobody[0]),
     )

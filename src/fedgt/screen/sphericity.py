@@ -12,9 +12,10 @@ contrasts are: equal ones mean much independent evidence (IID clients), unequal 
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln
 
 from fedgt.errors import ShapeError
 from fedgt.types import FloatArray, frozen
@@ -45,7 +46,7 @@ class Sphericity:
     def log_evidence(self, statistic: FloatArray) -> FloatArray:
         """float64[...]: log p(G | V) up to a constant, for sphericity statistics of any shape."""
         x = np.asarray(statistic, dtype=np.float64)
-        evidence: FloatArray = logsumexp(x[..., None] * (self.degrees / 2) + self.constants, axis=-1)
+        evidence: FloatArray = np.logaddexp.reduce(x[..., None] * (self.degrees / 2) + self.constants, axis=-1)
         return evidence
 
     def effective_features(self, statistic: float) -> float:
@@ -55,6 +56,7 @@ class Sphericity:
         return float(np.exp(weights @ np.log(self.degrees) / weights.sum()))
 
 
+@lru_cache(maxsize=64)
 def sphericity(contrasts: int, features: int) -> Sphericity:
     """Prepare the evidence for k contrasts of a number of features.
 

@@ -38,16 +38,29 @@ def test_sample_counts_of_one_to_twenty_still_give_white_contrasts() -> None:
     samples = np.linspace(50, 1000, 15)
     weights = DESIGN * samples
     found = contrasts(weights, samples)
-    assert found.size == 9
+    assert found.size == 8
     assert found.clients == 15
     assert_white(found, weights, samples)
+
+
+def test_what_clients_do_more_of_because_they_have_more_samples_cancels() -> None:
+    samples = np.linspace(50, 1000, 15)
+    shares = DESIGN / DESIGN.sum(axis=1, keepdims=True)
+    common = 3.0 + 2.0 * np.sqrt(samples)  # of every client, along one feature
+    np.testing.assert_allclose(contrasts(DESIGN, samples).transform @ (shares @ common), 0.0, atol=1e-8)
+
+
+def test_nearly_equal_sample_counts_cost_no_contrast() -> None:
+    samples = np.full(15, 3993.0)
+    samples[:5] += 1
+    assert contrasts(DESIGN, samples).size == contrasts(DESIGN, np.full(15, 3993.0)).size == 9
 
 
 def test_a_group_of_one_client_is_a_group_like_any_other() -> None:
     weights = np.array([[1.0, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 1], [0, 1, 1, 0]])
     samples = np.array([3.0, 10, 20, 60])
     found = contrasts(weights, samples)
-    assert found.size == 3
+    assert found.size == 2
     assert_white(found, weights, samples)
 
 
