@@ -125,14 +125,14 @@ def test_losses_that_carry_no_information_do_not_say_which_end_is_malicious() ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("effective", [20, 100, 1000])
-def test_of_200_rounds_with_nobody_malicious_at_most_four_accuse_anybody(effective: int) -> None:
+@pytest.mark.parametrize(("effective", "rounds"), [(20, 50), (100, 200), (1000, 50)])
+def test_with_nobody_malicious_at_most_two_rounds_of_a_hundred_accuse_anybody(effective: int, rounds: int) -> None:
     accused = [
         int(decoded(screened(*drawn([], seed=seed, effective=effective, size=0.0))).flagged.sum())
-        for seed in range(200)
+        for seed in range(rounds)
     ]
-    assert sum(one > 0 for one in accused) <= 4
-    assert sum(accused) <= 0.005 * 15 * 200
+    assert sum(one > 0 for one in accused) <= 0.02 * rounds
+    assert sum(accused) <= 0.005 * 15 * rounds
 
 
 @pytest.mark.parametrize("effective", [20, 100, 1000])

@@ -182,7 +182,8 @@ def _second_attack(
     known = np.zeros(clients, dtype=np.bool_)
     known[list(first.best[0].clients)] = True
     parts = [part for part in (one.second(known) for one in evidence) if part is not None]
-    if not parts or sum(part.some() for part in parts) <= _SECOND_ODDS:
+    # No set has more evidence than there is for some line: less than this is never enough.
+    if not parts or sum(part.some() for part in parts) <= _SECOND_ODDS + _SURE:
         return None
     second = decode_sets(
         _Sum(tuple(parts)), clients=clients, prior=sparse_prior(clients, largest, nobody=1.0 - SECOND_ATTACK), best=1

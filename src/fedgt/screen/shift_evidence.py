@@ -36,6 +36,10 @@ _FLOOR = 1e-9
 _WORTH_WHILE = 25.0
 """Sets this many nats below the best, even if strengths could vary in every direction, are not looked at more closely."""
 
+_MOST_CLOSELY = 8192
+"""Of the sets that are scored at once, no more than this many are looked at more closely, the nearest ones: all of them for
+15 clients; where there are millions of sets and the line is faint, the others count with nearly equal strengths only."""
+
 _STEP = 1 << 14
 
 
@@ -112,6 +116,8 @@ class ShiftEvidence:
         first = -0.5 * across / narrow - 0.5 * (k - 1) * np.log(narrow / self.variance)
         result = np.where(able, first + np.log(STRENGTH_SPREADS[0][1]), -np.inf)
         close = np.flatnonzero(able & (tolerant > float(result.max()) - _WORTH_WHILE))
+        if len(close) > _MOST_CLOSELY:
+            close = np.sort(close[np.argpartition(tolerant[close], -_MOST_CLOSELY)[-_MOST_CLOSELY:]])
         sizes = sets.sum(axis=1)
         for size in np.unique(sizes[close]).tolist():
             chosen = close[sizes[close] == size]
