@@ -34,7 +34,7 @@ def main() -> None:
             if row["dataset"] == "mnist":
                 errors = int(row["missed_clients"]) + int(row["falsely_accused_clients"])
                 wrong[row["cell"], row["design"], row["further"]][int(row["malicious_clients"])].append(errors)
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(9, 4.2), sharey=True, layout="constrained")
     for cell, axis in zip(("flip", "permutation"), axes, strict=True):
         for shift, ((design, further), (label, colour, marker)) in enumerate(LINES.items()):
             found = wrong[cell, design, further] | wrong["null", design, further]
@@ -47,7 +47,7 @@ def main() -> None:
         axis.set_xlabel("malicious clients of 15")
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("missed + falsely accused, a run")
-    axes[0].legend(fontsize=8)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
     figure.savefig(RESULTS / "graded.svg", metadata={"Date": None})
 
 
