@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedgt.engine import SecureSums, secure_sums
+from fedgt.engine import SecureSums
 from fedgt.errors import SpecError
 from fedgt.federation import Federation
 from fedgt.secagg import GroupSum, RoundPlan, default_threshold, fit_fixed_point, tensor_specs
@@ -127,7 +127,7 @@ def take(
         refused.update({i: verdict for i, verdict in enumerate(verdicts) if verdict is not None and members[i]})
         return verdicts
 
-    sums = secure_sums(
+    sums = federation.take_sums(
         federation.transport,
         plan,
         parameters,

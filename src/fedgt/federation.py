@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgt.decode import ESTIMATORS, METHODS, STRATEGIES, Estimator, Method, Strategy
-from fedgt.engine import Transport
+from fedgt.engine import TakesSums, Transport, secure_sums
 from fedgt.errors import SpecError
 from fedgt.exclude import ON_UNDECIDABLE, ON_UNDECIDED, ON_UNTESTED, OnUndecidable, OnUndecided, OnUntested
 from fedgt.privacy import Ledger
@@ -52,6 +52,7 @@ class Federation:
         fraction_bits: The fixed-point step is 2^-fraction_bits.
         timeout: Seconds per stage until a silent client counts as dropped.
         credentials: The server's identity and the clients' keys; None is anonymous mode, for simulations.
+        take_sums: How sums are taken. Anything but the protocol is for experiments in one process.
 
     Raises:
         SpecError: If the weighting is unknown.
@@ -66,6 +67,7 @@ class Federation:
     fraction_bits: int = 24
     timeout: float = 60.0
     credentials: Credentials | None = None
+    take_sums: TakesSums = secure_sums
 
     def __post_init__(self) -> None:
         """Check."""

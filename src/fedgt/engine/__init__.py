@@ -1,6 +1,6 @@
 """The engine: carries the messages of secure sums to clients and back, and runs the clients' end."""
 
-from fedgt.engine.aggregate import SecureSums, secure_sums
+from fedgt.engine.aggregate import SecureSums, TakesSums, secure_sums
 from fedgt.engine.client import Client, ClientEndpoint, TrainedModel
 from fedgt.engine.transport import Failure, LocalTransport, Transport
 
@@ -10,6 +10,7 @@ __all__ = [
     "Failure",
     "LocalTransport",
     "SecureSums",
+    "TakesSums",
     "TrainedModel",
     "Transport",
     "secure_sums",

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Protocol
 
 import numpy as np
 
@@ -34,6 +35,24 @@ class SecureSums:
     bytes_down: int
     seconds: Mapping[str, float]
     warnings: tuple[str, ...] = ()
+
+
+class TakesSums(Protocol):
+    """Takes the sums of all groups of a plan; `secure_sums` is the one, and documents the arguments."""
+
+    def __call__(
+        self,
+        transport: Transport,
+        plan: RoundPlan,
+        parameters: Parameters,
+        *,
+        authorise: Authorise,
+        timeout: float,
+        center: Parameters | None = None,
+        credentials: Credentials | None = None,
+    ) -> SecureSums:
+        """The sums, one per group of the plan."""
+        ...
 
 
 def secure_sums(

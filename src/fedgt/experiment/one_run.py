@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -40,6 +41,21 @@ _STOPPED: RunStatus = "stopped"
 _FAILED: RunStatus = "failed"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Demand:
+    """Local training that a run is about to ask for; whoever drives the run may do it beforehand (`Cohort.give`).
+
+    Attributes:
+        round: Its number.
+        members: The clients.
+        parameters: Where they start.
+    """
+
+    round: int
+    members: tuple[str, ...]
+    parameters: Parameters
+
+
 def run(
     spec: ExperimentSpec,
     *,
@@ -69,8 +85,32 @@ def run(
 
 
 def _run(spec: ExperimentSpec, *, data: ImageData | None, data_dir: Path | None, on_round: OnRound | None) -> RunResult:
+    steps = run_steps(spec, simulate(spec, data=data, data_dir=data_dir), on_round=on_round)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            finished: RunResult = end.value
+            return finished
+
+
+def run_steps(
+    spec: ExperimentSpec, simulation: Simulation, *, on_round: OnRound | None = None
+) -> Generator[Demand, None, RunResult]:
+    """A run that stops before the local training of every round.
+
+    Args:
+        spec: The run.
+        simulation: What `simulate` made of it.
+        on_round: See `run`.
+
+    Yields:
+        What will be trained next.
+
+    Returns:
+        The result.
+    """
     began = time.process_time()
-    simulation = simulate(spec, data=data, data_dir=data_dir)
     parameters: Parameters = simulation.initial
     rounds: list[RoundRow] = []
     records: list[AggregateRecord] = []
@@ -83,6 +123,7 @@ def _run(spec: ExperimentSpec, *, data: ImageData | None, data_dir: Path | None,
     for number in range(1, spec.federation.rounds + 1):
         members = [client for client in simulation.present(number) if client not in excluded]
         simulation.begin_round(number, members)
+        yield Demand(round=number, members=tuple(members), parameters=parameters)
         try:
             purpose, outcome, screening = _one_round(spec, simulation, plan, parameters, number, members)
         except FedGTError as error:

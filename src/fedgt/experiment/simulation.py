@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from fedgt.design import Design, default_design, from_matrix, named_design
-from fedgt.engine import ClientEndpoint, LocalTransport
+from fedgt.engine import ClientEndpoint, LocalTransport, secure_sums
 from fedgt.errors import ProtocolError, SpecError
 from fedgt.experiment.spec import ExperimentSpec, FaultSpec
+from fedgt.experiment.unmasked import UnmaskedSums
 from fedgt.federation import Federation, Validation
 from fedgt.grouping import Grouping, assign
 from fedgt.privacy import Ledger, minimum_support
@@ -52,6 +53,7 @@ class Simulation:
         test_labels: int64[samples].
         begin_round: Tells the simulated clients which round begins and who takes part.
         present: Round -> the ids of the clients that are there.
+        cohort: The simulated clients and their data.
     """
 
     federation: Federation
@@ -65,20 +67,26 @@ class Simulation:
     test_labels: IntArray
     begin_round: Callable[[int, Collection[str]], None]
     present: Callable[[int], tuple[str, ...]]
+    cohort: Cohort
 
 
-def simulate(spec: ExperimentSpec, *, data: ImageData | None = None, data_dir: Path | None = None) -> Simulation:
+def simulate(
+    spec: ExperimentSpec, *, data: ImageData | None = None, data_dir: Path | None = None, masks: bool = True
+) -> Simulation:
     """Set the federation up; nothing is trained yet.
 
     Args:
         spec: What to simulate.
         data: The data set, when it is loaded already.
-        data_dir: Where idx files are; the environment variable FEDGT_DATA if not given.
+        data_dir: Where data files are; the environment variable FEDGT_DATA if not given.
+        masks: False takes the same sums without the protocol, for Monte Carlo experiments; see `unmasked`.
 
     Raises:
         SpecError: If the data cannot be found or the specification does not fit it.
         DesignError: If the design does not fit the number of clients.
     """
+    if spec.faults and not masks:
+        raise SpecError("clients that leave need the protocol: take masks = True, or a specification without faults")
     data = load(spec.data.name, data_dir) if data is None else data
     n = spec.federation.clients
     width = len(str(n - 1))
@@ -131,6 +139,7 @@ def simulate(spec: ExperimentSpec, *, data: ImageData | None = None, data_dir: P
             clip=spec.secure_aggregation.clip,
             fraction_bits=spec.secure_aggregation.fraction_bits,
             timeout=spec.secure_aggregation.timeout_seconds,
+            take_sums=secure_sums if masks else UnmaskedSums(clients=cohort.clients),
         ),
         grouping=grouping,
         validation=Validation(
@@ -145,6 +154,7 @@ def simulate(spec: ExperimentSpec, *, data: ImageData | None = None, data_dir: P
         test_labels=data.test_labels,
         begin_round=begin_round,
         present=faults.present,
+        cohort=cohort,
     )
 
 

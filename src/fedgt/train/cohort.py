@@ -39,6 +39,8 @@ class SimulatedClient:
 class Cohort:
     """All clients of a simulated federation and the data they hold. Safe to use from several threads.
 
+    The arguments but for the seed can be read as attributes.
+
     Args:
         model: The shapes of the model.
         images: float32[samples, features], shared by all clients; not copied if read-only.
@@ -65,22 +67,22 @@ class Cohort:
         """Take the data; nothing is trained yet."""
         if not parts or seed < 0:
             raise SpecError(f"{len(parts)} clients with seed {seed}: at least one client and a seed >= 0 are needed")
-        self._model = model
-        self._images = read_only(images, images.dtype)
-        self._labels = frozen(labels, np.int64)
-        self._parts = {client: frozen(part, np.int64) for client, part in parts.items()}
-        for client, part in self._parts.items():
+        self.model = model
+        self.images = read_only(images, images.dtype)
+        self.labels = frozen(labels, np.int64)
+        self.parts = MappingProxyType({client: frozen(part, np.int64) for client, part in parts.items()})
+        for client, part in self.parts.items():
             if not part.size or not 0 <= int(part.min()) <= int(part.max()) < len(images):
                 raise ShapeError(
                     f"client {client!r} holds {part.size} sample numbers; at least one, "
                     f"all from 0 to {len(images) - 1}, is needed"
                 )
-        self._training = training
+        self.training = training
         self._seed = seed
         self._lock = threading.Lock()
         self._active: dict[int, frozenset[str]] = {}
         self._trained: dict[tuple[int, bytes], dict[str, TrainedModel]] = {}
-        self._clients = {client: SimulatedClient(cohort=self, client=client) for client in self._parts}
+        self._clients = {client: SimulatedClient(cohort=self, client=client) for client in self.parts}
 
     @property
     def clients(self) -> Mapping[str, Client]:
@@ -119,40 +121,56 @@ class Cohort:
         self._known(client)
         if round < 0:
             raise SpecError(f"round {round}: rounds are not negative")
-        self._model.tensors(parameters)
+        self.model.tensors(parameters)
         key = (round, fingerprint(parameters))
         with self._lock:  # held while training: everybody else of the round waits for this very result
             if any(earlier != round for earlier, _ in self._trained):
                 self._trained = {}  # one round's models are kept, not the history
             results = self._trained.setdefault(key, {})
             if client not in results:
-                expected = self._active.get(round, frozenset(self._parts))
-                wanted = [one for one in self._parts if one not in results and (one in expected or one == client)]
+                expected = self._active.get(round, frozenset(self.parts))
+                wanted = [one for one in self.parts if one not in results and (one in expected or one == client)]
                 results.update(self._train(wanted, parameters, round=round))
             return results[client]
 
+    def give(self, client: str, parameters: Parameters, trained: Parameters, *, round: int) -> None:
+        """Hand in what was trained elsewhere, from these parameters on this client's samples and labels of this round.
+
+        Raises:
+            SpecError: If the client is unknown.
+        """
+        self._known(client)
+        with self._lock:
+            if any(earlier != round for earlier, _ in self._trained):
+                self._trained = {}
+            results = self._trained.setdefault((round, fingerprint(parameters)), {})
+            results[client] = self._model_of(client, trained)
+
+    def shuffler(self, client: str, *, round: int) -> np.random.Generator:
+        """The source of the order of the client's samples in this round."""
+        return np.random.default_rng([self._seed, round, _client_key(client)])
+
     def _train(self, clients: Collection[str], parameters: Parameters, *, round: int) -> dict[str, TrainedModel]:
-        parts = [self._parts[client] for client in clients]
         models = train_clients(
             parameters,
-            model=self._model,
-            images=self._images,
-            labels=self._labels,
-            parts=parts,
-            rngs=[np.random.default_rng([self._seed, round, _client_key(client)]) for client in clients],
-            training=self._training,
+            model=self.model,
+            images=self.images,
+            labels=self.labels,
+            parts=[self.parts[client] for client in clients],
+            rngs=[self.shuffler(client, round=round) for client in clients],
+            training=self.training,
         )
-        return {
-            client: TrainedModel(
-                parameters={name: read_only(tensor, tensor.dtype) for name, tensor in trained.items()},
-                samples=part.size,
-            )
-            for client, part, trained in zip(clients, parts, models, strict=True)
-        }
+        return {client: self._model_of(client, trained) for client, trained in zip(clients, models, strict=True)}
+
+    def _model_of(self, client: str, trained: Parameters) -> TrainedModel:
+        return TrainedModel(
+            parameters={name: read_only(tensor, tensor.dtype) for name, tensor in trained.items()},
+            samples=self.parts[client].size,
+        )
 
     def _known(self, client: str) -> None:
-        if client not in self._parts:
-            raise SpecError(f"unknown client {client!r}; the cohort has {', '.join(self._parts)}")
+        if client not in self.parts:
+            raise SpecError(f"unknown client {client!r}; the cohort has {', '.join(self.parts)}")
 
 
 def _client_key(client: str) -> int:

@@ -84,20 +84,31 @@ class LogisticRegression:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalTraining:
-    """What a client does in one round: plain SGD on the mean cross-entropy of each batch.
+    """What a client does in one round: SGD on the mean loss of each batch.
+
+    The loss of a sample of class y with probability p_y is -w_y (1 - p_y)^focusing log p_y (Lin et al. 2017, "Focal loss for
+    dense object detection"); with focusing 0 and no weights it is the cross-entropy.
 
     Attributes:
         learning_rate: Positive.
         batch_size: Samples a step; the last batch of an epoch may be shorter and is used.
         epochs: Passes over the client's samples in one round, each in a fresh order.
+        momentum: Of the velocity v <- momentum v + gradient, from 0 to below 1; a round starts at rest.
+        weight_decay: This times the parameters is added to the gradient; not negative.
+        focusing: gamma of the focal loss; 0, or at least 1.
+        class_weights: w_y, positive; None for ones.
 
     Raises:
-        SpecError: If a number is not positive.
+        SpecError: If a number is out of its range.
     """
 
     learning_rate: float = 0.01
     batch_size: int = 64
     epochs: int = 1
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    focusing: float = 0.0
+    class_weights: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         """Check the ranges."""
@@ -105,6 +116,19 @@ class LocalTraining:
             raise SpecError(f"learning rate {self.learning_rate}: a finite, positive number is needed")
         if self.batch_size < 1 or self.epochs < 1:
             raise SpecError(f"batch size {self.batch_size}, {self.epochs} epochs: both must be at least 1")
+        if not 0 <= self.momentum < 1 or not 0 <= self.weight_decay < float("inf"):
+            raise SpecError(
+                f"momentum {self.momentum}, weight decay {self.weight_decay}: from 0 to below 1, and 0 or more are needed"
+            )
+        if self.focusing != 0 and not 1 <= self.focusing < float("inf"):
+            raise SpecError(f"focusing {self.focusing}: 0 (cross-entropy) or at least 1 is needed")
+        if self.class_weights is not None and not all(0 < one < float("inf") for one in self.class_weights):
+            raise SpecError(f"class weights {self.class_weights}: finite, positive numbers are needed")
+
+    @property
+    def plain(self) -> bool:
+        """Whether a step is the gradient alone."""
+        return self.momentum == 0 and self.weight_decay == 0
 
 
 def train_clients(
@@ -146,6 +170,7 @@ def train_clients(
     count, dtype = len(ordered), images.dtype
     weights = np.repeat(weight.astype(dtype)[None], count, axis=0)
     biases = np.repeat(bias.astype(dtype)[None], count, axis=0)
+    mover = Mover(training, weights, biases)
     batches = np.empty((count, training.batch_size, model.features), dtype=dtype)
     with np.errstate(over="ignore", invalid="ignore"):
         for samples, scales in _steps(ordered, [rngs[client] for client in order], training=training, dtype=dtype):
@@ -154,10 +179,8 @@ def train_clients(
             np.take(images, samples, axis=0, out=batch, mode="clip")  # the numbers are checked; "clip" is unbuffered
             residuals = np.matmul(batch, weights[:active].transpose(0, 2, 1))
             residuals += biases[:active, None]
-            _subtract_labels(_softmax_in_place(residuals), labels[samples])
-            residuals *= scales[..., None]
-            weights[:active] -= np.matmul(residuals.transpose(0, 2, 1), batch)
-            biases[:active] -= residuals.sum(axis=1)
+            gradient_by_logits(residuals, labels[samples], scales, training=training)
+            mover.step(np.matmul(residuals.transpose(0, 2, 1), batch), residuals.sum(axis=1))
     rows = np.argsort(order)
     return [{"weight": weights[row], "bias": biases[row]} for row in rows]
 
@@ -166,7 +189,7 @@ def _steps(
     parts: Sequence[IntArray], rngs: Sequence[np.random.Generator], *, training: LocalTraining, dtype: npt.DTypeLike
 ) -> Iterator[tuple[IntArray, npt.NDArray[np.floating]]]:
     """Sample numbers and learning rate / batch length, both [active clients, batch size], step by step."""
-    schedules = [_schedule(part, rng, training=training) for part, rng in zip(parts, rngs, strict=True)]
+    schedules = [schedule(part, rng, training=training) for part, rng in zip(parts, rngs, strict=True)]
     lengths = np.array([len(samples) for samples, _ in schedules], dtype=np.int64)
     for step in range(lengths.max(initial=0)):
         active = int((lengths > step).sum())
@@ -176,7 +199,7 @@ def _steps(
         )
 
 
-def _schedule(part: IntArray, rng: np.random.Generator, *, training: LocalTraining) -> tuple[IntArray, FloatArray]:
+def schedule(part: IntArray, rng: np.random.Generator, *, training: LocalTraining) -> tuple[IntArray, FloatArray]:
     """All steps of one client: sample numbers and learning rate / batch length, both [steps, batch size].
 
     Padding has scale 0 and points at the client's own first sample, so that nothing of another client, not even a
@@ -192,17 +215,76 @@ def _schedule(part: IntArray, rng: np.random.Generator, *, training: LocalTraini
     return samples.reshape(-1, size), np.tile(scales, (training.epochs, 1))
 
 
-def _softmax_in_place(logits: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+def gradient_by_logits(
+    logits: npt.NDArray[np.floating],
+    labels: IntArray,
+    scales: npt.NDArray[np.floating],
+    *,
+    training: LocalTraining,
+) -> None:
+    """Logits become the gradient of the loss by the logits, in place.
+
+    Args:
+        logits: float[..., samples, classes], overwritten.
+        labels: int64[..., samples].
+        scales: float[..., samples], what the gradient of each sample is multiplied by: learning rate / batch length.
+        training: Which loss.
+    """
     logits -= logits.max(axis=-1, keepdims=True)
     np.exp(logits, out=logits)
     logits /= logits.sum(axis=-1, keepdims=True)
-    return logits
+    flat = logits.reshape(-1, logits.shape[-1])
+    own = (np.arange(len(flat)), labels.ravel())
+    factors = np.broadcast_to(scales, labels.shape).ravel()
+    if training.focusing:
+        factors = factors * _focus(flat[own], training.focusing)
+    if training.class_weights is not None:
+        factors = factors * np.array(training.class_weights, dtype=logits.dtype)[labels.ravel()]
+    flat[own] -= 1
+    flat *= factors[:, None].astype(logits.dtype)
 
 
-def _subtract_labels(probabilities: npt.NDArray[np.floating], labels: IntArray) -> None:
-    """Probability less the one-hot label, in place: the gradient of the cross-entropy by the logits."""
-    flat = probabilities.reshape(-1, probabilities.shape[-1])
-    flat[np.arange(len(flat)), labels.ravel()] -= 1
+def _focus(probability: npt.NDArray[np.floating], gamma: float) -> npt.NDArray[np.floating]:
+    """How the focal loss weighs p - y, the gradient of the cross-entropy: (1-p)^g - g (1-p)^(g-1) p log p."""
+    rest = 1 - probability
+    logs = np.log(np.maximum(probability, np.finfo(probability.dtype).tiny))
+    weighed: npt.NDArray[np.floating] = rest**gamma - gamma * rest ** (gamma - 1) * probability * logs
+    return weighed
+
+
+class Mover:
+    """Moves stacks of parameters along gradients that the learning rate has been multiplied into.
+
+    Args:
+        training: Momentum, weight decay and learning rate.
+        weights: float[stack, classes, features], changed in place.
+        biases: float[stack, classes], changed in place.
+    """
+
+    def __init__(
+        self, training: LocalTraining, weights: npt.NDArray[np.floating], biases: npt.NDArray[np.floating]
+    ) -> None:
+        """Start at rest."""
+        self._training = training
+        self._parameters = (weights, biases)
+        self._velocities = () if training.plain else (np.zeros_like(weights), np.zeros_like(biases))
+
+    def step(self, *gradients: npt.NDArray[np.floating]) -> None:
+        """One step of the first rows of the stack, as many as there are gradients; the gradients may be overwritten."""
+        active = len(gradients[0])
+        training = self._training
+        if training.plain:
+            for parameter, gradient in zip(self._parameters, gradients, strict=True):
+                parameter[:active] -= gradient
+            return
+        decay = training.learning_rate * training.weight_decay
+        for parameter, velocity, gradient in zip(self._parameters, self._velocities, gradients, strict=True):
+            moved = velocity[:active]
+            moved *= training.momentum
+            moved += gradient
+            if decay:
+                moved += parameter[:active] * np.asarray(decay, dtype=parameter.dtype)
+            parameter[:active] -= moved
 
 
 def _check_samples(

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedgt.aggregates import AggregateRecord, RoundResult
-from fedgt.engine import secure_sums
 from fedgt.federation import Federation
 from fedgt.secagg import RoundPlan, default_threshold, tensor_specs, weiszfeld_encoding
 from fedgt.types import FloatArray, Parameters
@@ -83,7 +82,7 @@ def rfa_round(
             refused.extend(verdict for verdict in verdicts if verdict is not None)
             return verdicts
 
-        sums = secure_sums(
+        sums = federation.take_sums(
             federation.transport,
             plan,
             parameters,

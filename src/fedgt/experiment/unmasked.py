@@ -1,0 +1,86 @@
+"""The protocol's sums without its masks: the same fixed-point integers, added in the clear. For Monte Carlo experiments only.
+
+Masks cancel in an opened sum, so what the server learns is the sum of the clients' encodings in the ring; here they are added
+directly. Nothing is hidden from anybody, nobody can leave, and bytes are not counted. Tests compare with the protocol.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import final
+
+import numpy as np
+
+from fedgt.engine import Client, SecureSums, Transport
+from fedgt.errors import SpecError
+from fedgt.secagg import Authorise, Credentials, GroupSum, RoundPlan
+from fedgt.secagg.fixed_point import RingArray
+from fedgt.secagg.vector import client_chunks, read_sum
+from fedgt.types import Parameters
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnmaskedSums:
+    """Implements `fedgt.engine.TakesSums` with clients of this process.
+
+    Attributes:
+        clients: Client id -> client.
+    """
+
+    clients: Mapping[str, Client]
+
+    def __call__(
+        self,
+        transport: Transport,
+        plan: RoundPlan,
+        parameters: Parameters,
+        *,
+        authorise: Authorise,
+        timeout: float,
+        center: Parameters | None = None,
+        credentials: Credentials | None = None,
+    ) -> SecureSums:
+        """See `fedgt.engine.secure_sums`; transport and timeout are not used.
+
+        Raises:
+            SpecError: If identities are given: signatures cannot be left out silently.
+            ShapeError: If a client's training diverged; the protocol would go on without it.
+        """
+        if credentials is not None:
+            raise SpecError("unmasked sums are for anonymous simulations; take secure sums, or no credentials")
+        totals: list[RingArray] = [np.zeros(plan.length, dtype=plan.encoding.dtype) for _ in plan.groups]
+        for client in dict.fromkeys(member for group in plan.groups for member in group):
+            trained = self.clients[client].train(parameters, round=plan.round)
+            own = [number for number, group in enumerate(plan.groups) if client in group]
+            for start, piece in client_chunks(plan, client, own, trained.parameters, center, base=parameters):
+                for number, levels in piece.items():
+                    totals[number][start : start + levels.size] += levels
+        withheld = authorise(plan.groups)
+        sums = tuple(
+            _sum(plan, number, total, reason) for number, (total, reason) in enumerate(zip(totals, withheld, strict=True))
+        )
+        return SecureSums(
+            sums=sums,
+            bytes_up=0,
+            bytes_down=0,
+            seconds=MappingProxyType({}),
+            warnings=() if plan.encoding.warning is None else (plan.encoding.warning,),
+        )
+
+
+def _sum(plan: RoundPlan, number: int, total: RingArray, withheld: str | None) -> GroupSum:
+    members = plan.groups[number]
+    reason = "the group has no clients" if not members else "" if withheld is None else f"withheld: {withheld}"
+    opened = None if reason else read_sum(plan, total)
+    return GroupSum(
+        group=number,
+        members=members,
+        dropped=MappingProxyType({}),
+        status="erased" if opened is None else "open",
+        reason=reason,
+        total=None if opened is None else opened.total,
+        weight=sum(plan.weights[member] for member in members),
+        clipped=0 if opened is None else opened.clipped,
+        beta_total=None if opened is None else opened.beta_total,
+    )
