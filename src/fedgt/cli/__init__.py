@@ -15,9 +15,11 @@ from fedgt.cli import (
     demo_command,
     design_command,
     doctor_command,
+    features_command,
     keygen_command,
     privacy_command,
     report_command,
+    reproduce_command,
     run_command,
 )
 from fedgt.errors import CalibrationError, DesignError, FedGTError, ShapeError, SpecError
@@ -36,6 +38,8 @@ app.command("report")(report_command.report)
 app.command("decode")(decode_command.decode)
 app.command("design")(design_command.design)
 app.command("privacy")(privacy_command.privacy)
+app.command("reproduce")(reproduce_command.reproduce)
+app.command("features")(features_command.features)
 app.command("keygen")(keygen_command.keygen)
 app.command("doctor")(doctor_command.doctor)
 

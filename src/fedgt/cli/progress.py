@@ -15,7 +15,7 @@ class Told(Protocol):
 
 
 @contextmanager
-def round_bar(what: str) -> Iterator[Told]:
+def round_bar(what: str, unit: str = "rounds") -> Iterator[Told]:
     """Rounds, time left, the accuracy when the run reports it, and what fedgt logs (dropouts, the decision of the test).
 
     Yields:
@@ -29,7 +29,7 @@ def round_bar(what: str) -> Iterator[Told]:
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("rounds"),
+        TextColumn(unit),
         TimeRemainingColumn(),
         TextColumn("{task.fields[measured]}", markup=False),
         console=console,

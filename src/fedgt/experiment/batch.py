@@ -80,18 +80,18 @@ def run_batch(
     results: dict[int, RunResult] = {}
     worlds: dict[str, list[int]] = {}
     for number, spec in enumerate(specs):
-        worlds.setdefault(_world(spec), []).append(number)
+        worlds.setdefault(world_of(spec), []).append(number)
     with threadpool_limits(1, user_api="blas"):
         for members in worlds.values():
             began = time.process_time()
             shared = load(specs[members[0]].data.name, data_dir) if data is None else data
-            found = _run_world({number: specs[number] for number in members}, shared, masks=masks, on_steps=on_steps)
+            found = _runworld_of({number: specs[number] for number in members}, shared, masks=masks, on_steps=on_steps)
             each = (time.process_time() - began) / len(members)
             results |= {number: one.model_copy(update={"cpu_seconds": each}) for number, one in found.items()}
     return [results[number] for number in range(len(specs))]
 
 
-def _world(spec: ExperimentSpec) -> str:
+def world_of(spec: ExperimentSpec) -> str:
     """What makes two runs share data, shares, first model and sample order."""
     return json.dumps(
         [
@@ -103,16 +103,14 @@ def _world(spec: ExperimentSpec) -> str:
     )
 
 
-def _run_world(
+def _runworld_of(
     specs: dict[int, ExperimentSpec], data: ImageData, *, masks: bool, on_steps: OnSteps | None
 ) -> dict[int, RunResult]:
     results: dict[int, RunResult] = {}
     running = []
     for number, spec in specs.items():
         simulation = simulate(spec, data=data, masks=masks)
-        running.append(
-            _Running(number=number, spec=spec, simulation=simulation, steps=run_steps(spec, simulation))
-        )
+        running.append(_Running(number=number, spec=spec, simulation=simulation, steps=run_steps(spec, simulation)))
     while running:
         for one in running:
             result = one.advance()

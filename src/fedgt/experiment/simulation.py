@@ -27,13 +27,17 @@ from fedgt.train import (
     attack_named,
     draw_malicious,
     load,
+    nested_malicious,
+    partition_centres,
     partition_dirichlet,
     partition_iid,
     poison,
+    unusual_clients,
 )
 from fedgt.types import IntArray, Parameters
 
 _MOST_REDRAWS = 10_000
+_AMONG_UNUSUAL = {"nested": 0, "nested-neither": 0, "nested-one": 1, "nested-both": 2}
 _SEATS, _PARTITION, _MALICIOUS, _POISON, _INITIAL = range(5)  # independent streams of one seed
 
 
@@ -93,7 +97,7 @@ def simulate(
     clients = tuple(f"client-{j:0{width}d}" for j in range(n))
     split = _partition(spec, data)
     grouping = _grouping(spec, clients) if spec.method == "fedgt" or spec.attack.require_clean_group else None
-    attackers = _attackers(spec, clients, grouping)
+    attackers = _attackers(spec, clients, grouping, split, data)
     attack = attack_named(spec.attack.kind, source=spec.attack.source, target=spec.attack.target)
     labels = poison(
         data.train_labels,
@@ -114,6 +118,10 @@ def simulate(
             learning_rate=spec.training.learning_rate,
             batch_size=spec.training.batch_size,
             epochs=spec.training.local_epochs,
+            momentum=spec.training.momentum,
+            weight_decay=spec.training.weight_decay,
+            focusing=spec.training.focusing,
+            class_weights=spec.training.class_weights,
         ),
         seed=spec.seed,
     )
@@ -243,6 +251,14 @@ def _partition(spec: ExperimentSpec, data: ImageData) -> Partition:
             validation=spec.data.validation,
             rng=rng,
         )
+    if spec.data.partition == "centres":
+        if data.centres is None:
+            raise SpecError(
+                f'data.partition = "centres", but nobody knows the centres of {data.name}; take "iid" or "dirichlet"'
+            )
+        return partition_centres(
+            centres=data.centres, clients=spec.federation.clients, validation=spec.data.validation, rng=rng
+        )
     return partition_dirichlet(
         labels=data.train_labels,
         clients=spec.federation.clients,
@@ -256,10 +272,12 @@ def _grouping(spec: ExperimentSpec, clients: tuple[str, ...]) -> Grouping:
     return assign(design_of(spec), clients, rng=_stream(spec, _SEATS))
 
 
-def _attackers(spec: ExperimentSpec, clients: tuple[str, ...], grouping: Grouping | None) -> list[int]:
+def _attackers(
+    spec: ExperimentSpec, clients: tuple[str, ...], grouping: Grouping | None, split: Partition, data: ImageData
+) -> list[int]:
     rng = _stream(spec, _MALICIOUS)
     for _ in range(_MOST_REDRAWS):
-        drawn: list[int] = draw_malicious(clients=len(clients), count=spec.attack.malicious, rng=rng).tolist()
+        drawn = _drawn(spec, split, data, rng)
         if not spec.attack.require_clean_group or grouping is None:
             return drawn
         ids = {clients[j] for j in drawn}
@@ -269,3 +287,22 @@ def _attackers(spec: ExperimentSpec, clients: tuple[str, ...], grouping: Groupin
         f"attack.require_clean_group: {spec.attack.malicious} malicious clients contaminated every group in "
         f"{_MOST_REDRAWS} draws; take fewer, or another design"
     )
+
+
+def _drawn(spec: ExperimentSpec, split: Partition, data: ImageData, rng: np.random.Generator) -> list[int]:
+    count, n = spec.attack.malicious, spec.federation.clients
+    among = _AMONG_UNUSUAL.get(spec.attack.placement)
+    if among is None:
+        chosen = draw_malicious(clients=n, count=count, rng=rng)
+    else:
+        unusual: tuple[int, ...] = ()
+        if spec.attack.placement != "nested":
+            if data.centres is None or spec.data.partition != "centres":
+                raise SpecError(
+                    f'attack.placement = "{spec.attack.placement}" needs data.partition = "centres"; take "nested" or '
+                    '"uniform"'
+                )
+            unusual = unusual_clients(parts=split.clients, labels=data.train_labels, centres=data.centres)
+        chosen = nested_malicious(clients=n, count=count, unusual=unusual[:2], among=among, rng=rng)
+    drawn: list[int] = chosen.tolist()
+    return drawn

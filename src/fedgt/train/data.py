@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgt.errors import ShapeError, SpecError
+from fedgt.train.feature_files import FEATURE_SETS, read_features
 from fedgt.types import IntArray
 
 logger = logging.getLogger(__name__)
@@ -111,6 +112,7 @@ class ImageData:
         classes: The number of classes.
         shape: (rows, columns) of an image; rows x columns = pixels.
         standardisation: What was done to the pixels.
+        centres: int64[train], where each training sample comes from; None where nobody knows.
 
     Raises:
         ShapeError: If the arrays do not fit together, a label is out of range or a pixel is not finite.
@@ -124,9 +126,14 @@ class ImageData:
     classes: int
     shape: tuple[int, int]
     standardisation: Standardisation = RAW
+    centres: IntArray | None = None
 
     def __post_init__(self) -> None:
         """Freeze and check."""
+        if self.centres is not None:
+            object.__setattr__(self, "centres", read_only(self.centres, np.int64))
+            if self.centres.shape != self.train_labels.shape:
+                raise ShapeError(f"{self.name}: {self.centres.shape} centres; one for each training sample is needed")
         pixels = self.shape[0] * self.shape[1]
         for part in ("train", "test"):
             images = read_only(getattr(self, f"{part}_images"), np.float32)
@@ -153,8 +160,9 @@ def load(
     """A data set by name.
 
     Args:
-        name: `digits` (ships with scikit-learn), `mnist` or `fashion-mnist` (idx files).
-        data_dir: Where the idx files are, see `load_idx`; the environment variable FEDGT_DATA if not given.
+        name: `digits` (ships with scikit-learn), `mnist` or `fashion-mnist` (idx files), `cifar10-lite0`,
+            `isic2019-lite0` or `isic2019-lite0-flamby` (files that `fedgt features` makes, see `fedgt.train.features`).
+        data_dir: Where the files are, see `load_idx`; the environment variable FEDGT_DATA if not given.
         standardisation: What to do to the pixels; by default the entry of `STANDARDISATIONS`.
 
     Raises:
@@ -162,17 +170,39 @@ def load(
     """
     loaders: dict[str, Callable[[Standardisation], ImageData]] = {
         "digits": lambda chosen: load_digits_images(standardisation=chosen),
-        "mnist": lambda chosen: load_idx(_directory(data_dir), "mnist", standardisation=chosen),
-        "fashion-mnist": lambda chosen: load_idx(_directory(data_dir), "fashion-mnist", standardisation=chosen),
+        "mnist": lambda chosen: load_idx(directory_of(data_dir), "mnist", standardisation=chosen),
+        "fashion-mnist": lambda chosen: load_idx(directory_of(data_dir), "fashion-mnist", standardisation=chosen),
     }
+    if name in FEATURE_SETS:
+        return load_features(directory_of(data_dir), name)
     if name not in loaders:
-        raise SpecError(f"unknown data set {name!r}; choose one of {', '.join(loaders)}")
+        raise SpecError(f"unknown data set {name!r}; choose one of {', '.join([*loaders, *FEATURE_SETS])}")
     return loaders[name](standardisation or STANDARDISATIONS[name])
 
 
-def _directory(data_dir: str | os.PathLike[str] | None) -> Path | None:
+def directory_of(data_dir: str | os.PathLike[str] | None) -> Path | None:
+    """The folder of the data: as given, or that of FEDGT_DATA; None where neither says."""
     given = os.fspath(data_dir) if data_dir is not None else os.environ.get("FEDGT_DATA", "")
     return Path(given).expanduser() if given else None
+
+
+def load_features(directory: Path | None, name: str) -> ImageData:
+    """Features of a frozen network, each standardised by mean and deviation over the training samples.
+
+    Raises:
+        SpecError: If the file is missing or damaged; the message says how to make it.
+    """
+    found = read_features(directory, name)
+    return ImageData(
+        name=name,
+        train_images=found.train,
+        train_labels=found.train_labels,
+        test_images=found.test,
+        test_labels=found.test_labels,
+        classes=found.classes,
+        shape=(1, found.train.shape[1]),
+        centres=found.centres,
+    )
 
 
 def load_digits_images(*, standardisation: Standardisation = DIGITS) -> ImageData:
