@@ -78,16 +78,15 @@ def test_runs_of_different_worlds_are_kept_apart_and_in_order() -> None:
 
 
 def test_equal_trainings_are_done_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    import fedgt.experiment.batch as module
+    from fedgt.train.runs import train_runs
 
     trained = []
-    real = module.train_runs
 
     def counting(tasks: Any, **rest: Any) -> Any:
         trained.append(len(tasks))
-        return real(tasks, **rest)
+        return train_runs(tasks, **rest)
 
-    monkeypatch.setattr(module, "train_runs", counting)
+    monkeypatch.setattr("fedgt.experiment.batch.train_runs", counting)
     same = [make_spec(BASE, {"seed": 5, "method": "no-defence", "privacy": r}) for r in (1, 2, 4)]
     run_batch(same, masks=False)
     assert sum(trained) == 15 * 3  # clients x rounds, once for all three runs
@@ -135,6 +134,14 @@ def test_a_file_with_other_columns_is_refused_and_left_alone(tmp_path: Path) -> 
     with pytest.raises(SpecError, match="columns spec_hash, something"):
         sweep(specs(8)[:1], file, masks=False)
     assert file.read_text() == before
+
+
+def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
+    """What is left of a sweep that was stopped before it wrote a word."""
+    file = tmp_path / "rows.csv"
+    file.touch()
+    rows = sweep(specs(6)[:1], file, workers=1, masks=False)
+    assert list(read_rows(file)) == rows
 
 
 def test_a_row_says_what_was_run_and_found(tmp_path: Path) -> None:

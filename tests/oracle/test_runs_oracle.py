@@ -73,7 +73,7 @@ def textbook_loss(parameters: dict[str, FloatArray], x: FloatArray, y: int, trai
     scores = [math.exp(float(parameters["weight"][c] @ x + parameters["bias"][c])) for c in range(4)]
     p = scores[y] / sum(scores)
     weight = 1.0 if training.class_weights is None else training.class_weights[y]
-    return -weight * (1 - p) ** training.focusing * math.log(p)
+    return float(-weight * (1 - p) ** training.focusing * math.log(p))
 
 
 @pytest.mark.parametrize("focusing", [0.0, 1.0, 2.0, 3.5])

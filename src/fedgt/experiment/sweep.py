@@ -101,11 +101,12 @@ def sweep(
     blocks = list(_blocks(missing.values()))
     if blocks:
         path.parent.mkdir(parents=True, exist_ok=True)
-        new = not path.exists()
+        new = not path.exists() or not path.stat().st_size
         with path.open("a", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, COLUMNS)
             if new:
                 writer.writeheader()
+                file.flush()
             for rows in _finished(blocks, workers or os.cpu_count() or 1, masks, data_dir, on_progress):
                 writer.writerows(rows)
                 file.flush()
@@ -123,9 +124,11 @@ def read_rows(path: Path) -> Iterator[Row]:
         return
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
-        if tuple(reader.fieldnames or ()) != COLUMNS:
+        if reader.fieldnames is None:
+            return
+        if tuple(reader.fieldnames) != COLUMNS:
             raise SpecError(
-                f"{path} has the columns {', '.join(reader.fieldnames or ())}; {', '.join(COLUMNS)} are needed: take "
+                f"{path} has the columns {', '.join(reader.fieldnames)}; {', '.join(COLUMNS)} are needed: take "
                 "another file"
             )
         yield from reader

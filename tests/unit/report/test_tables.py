@@ -53,7 +53,7 @@ def write_rows(
 def spread(mean: float, deviation: float, runs: int = 10) -> list[float]:
     """Values with exactly this mean and standard deviation."""
     values = np.linspace(-1, 1, runs)
-    return (mean + deviation * values / values.std(ddof=1)).tolist()
+    return [float(one) for one in mean + deviation * values / values.std(ddof=1)]
 
 
 def found(folder: Path) -> dict[tuple[str, int, str], Comparison]:
