@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fedgt.experiment.paper import Dataset
     from fedgt.experiment.sweep import Planned
+
+
+_AT_PAPER_SCALE: "Mapping[str, Dataset]" = {"cifar10": "cifar10-paper", "isic2019": "isic2019-paper"}
 
 
 class What(StrEnum):
@@ -31,6 +37,13 @@ class DatasetName(StrEnum):
     ISIC2019 = "isic2019"
 
 
+class Scale(StrEnum):
+    """Which models."""
+
+    CPU = "cpu"
+    PAPER = "paper"
+
+
 class ConditioningName(StrEnum):
     """Among which sets attackers are drawn."""
 
@@ -49,8 +62,14 @@ def reproduce(
     what: Annotated[What, typer.Argument(help="Which table or figure; `rounds` is both attacks, for the curves.")],
     dataset: Annotated[
         DatasetName,
-        typer.Option(help="mnist trains the paper's network; cifar10 and isic2019 a linear head on frozen features."),
+        typer.Option(help="The images; mnist has one model, the paper's, whatever the scale."),
     ] = DatasetName.MNIST,
+    scale: Annotated[
+        Scale,
+        typer.Option(
+            help="cpu: cifar10 and isic2019 as linear heads on frozen features; paper: its networks, for a GPU."
+        ),
+    ] = Scale.CPU,
     seeds: Annotated[int | None, typer.Option(min=1, help="Runs a cell; as many as the paper's if not given.")] = None,
     methods: Annotated[str | None, typer.Option(help="Some of the methods, separated by commas.")] = None,
     malicious: Annotated[str | None, typer.Option(help="Some values of n_m, separated by commas.")] = None,
@@ -77,7 +96,10 @@ def reproduce(
     if what is What.ROBUSTNESS:
         _robustness(out, as_json)
         return
-    if dataset is not DatasetName.MNIST:
+    named: Dataset = (
+        dataset.value if scale is Scale.CPU or dataset is DatasetName.MNIST else _AT_PAPER_SCALE[dataset.value]
+    )
+    if dataset is not DatasetName.MNIST and scale is Scale.CPU:
         from fedgt.cli.features_command import ensure_features
 
         ensure_features(dataset.value, data_dir)
@@ -87,31 +109,29 @@ def reproduce(
         for experiment in experiments
         for cell in cells(
             experiment,  # type: ignore[arg-type]
-            dataset.value,
+            named,
             malicious=_numbers(malicious),
             variants=None if methods is None else [one.strip() for one in methods.split(",")],
         )
         for run in planned(
             cell,
-            dataset.value,
+            named,
             experiment=experiment,  # type: ignore[arg-type]
-            seeds=seeds or default_seeds(dataset.value),
+            seeds=seeds or default_seeds(named),
             conditioning=conditioning.value,
             after_test=None if after_test is None else after_test.value,
         )
     ]
     if not runs:
         raise SpecError("no run is left: change --methods or --malicious")
-    with round_bar(f"{what.value}, {dataset.value}, {len(runs)} runs") as told:
-        rows = sweep(
-            runs, out / f"{dataset.value}.csv", workers=workers, masks=secure, data_dir=data_dir, on_progress=told
-        )
+    with round_bar(f"{what.value}, {named}, {len(runs)} runs") as told:
+        rows = sweep(runs, out / f"{named}.csv", workers=workers, masks=secure, data_dir=data_dir, on_progress=told)
     if as_json:
         typer.echo(json.dumps({"rows": rows}))
         return
-    typer.echo(f"{len(rows)} rows in {out / f'{dataset.value}.csv'}")
+    typer.echo(f"{len(rows)} rows in {out / f'{named}.csv'}")
     typer.echo(f"mean CPU time a run: {sum(float(row['cpu_seconds']) for row in rows) / len(rows):.2f} s")
-    _draw(out, dataset.value, experiments)
+    _draw(out, named, experiments)
     typer.echo(f"compare with the paper: fedgt report tables --results {out}")
 
 
@@ -126,7 +146,7 @@ def _numbers(text: str | None) -> list[int] | None:
         raise SpecError(f"--malicious {text!r}: numbers separated by commas are needed, such as 0,3,5") from error
 
 
-def _draw(out: Path, dataset: str, experiments: tuple[str, ...]) -> None:
+def _draw(out: Path, dataset: "Dataset", experiments: tuple[str, ...]) -> None:
     from importlib.util import find_spec
 
     from fedgt.report.reproduction import draw

@@ -9,7 +9,7 @@ name).
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Final, Literal, get_args
@@ -20,8 +20,12 @@ from fedgt.experiment.sweep import Planned
 
 Experiment = Literal["targeted", "untargeted", "thirty-clients"]
 EXPERIMENTS: tuple[Experiment, ...] = get_args(Experiment)
-Dataset = Literal["mnist", "cifar10", "isic2019"]
+Dataset = Literal["mnist", "cifar10", "isic2019", "cifar10-paper", "isic2019-paper"]
 DATASETS: tuple[Dataset, ...] = get_args(Dataset)
+"""What experiments are run on. `cifar10` and `isic2019` are linear heads on frozen features, for a CPU; `-paper` are the
+paper's networks, for a GPU. MNIST's network is small enough for both."""
+PAPER_SCALE: Final[tuple[Dataset, ...]] = ("mnist", "cifar10-paper", "isic2019-paper")
+"""Where the model is the paper's, so that its printed values are about the same thing."""
 PaperMetric = Literal["attack_accuracy", "top1_accuracy", "balanced_accuracy"]
 Conditioning = Literal["all", "some-group-clean"]
 AfterTestOption = Literal["next-round", "same-round"]
@@ -122,7 +126,7 @@ class _Setting:
     placements: tuple[str, ...] = ("uniform",)
 
 
-_SETTINGS: Final[Mapping[str, _Setting]] = {
+_CPU_SETTINGS: Final[Mapping[str, _Setting]] = {
     "mnist": _Setting(
         base={"data.name": "mnist", "federation.rounds": 10, "screen.round": 1},
         seeds=10,
@@ -167,6 +171,36 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     ),
 }
 
+_SETTINGS: Final[Mapping[str, _Setting]] = {
+    **_CPU_SETTINGS,
+    "cifar10-paper": replace(
+        _CPU_SETTINGS["cifar10"],
+        base={
+            "data.name": "cifar10",
+            "federation.rounds": 30,
+            "screen.round": 5,
+            "screen.layer": "fc.weight",
+            "training.model": "resnet18",
+            "training.learning_rate": 0.05,
+            "training.momentum": 0.9,
+            "training.weight_decay": 0.001,
+            "training.batch_size": 128,
+            "training.local_epochs": 5,
+        },
+        malicious=(0, 1, 2, 3, 4, 5),
+    ),
+    "isic2019-paper": replace(
+        _CPU_SETTINGS["isic2019"],
+        base={
+            **_CPU_SETTINGS["isic2019"].base,
+            "data.name": "isic2019",
+            "screen.layer": "classifier.1.weight",
+            "training.model": "efficientnet-b0",
+            "training.pretrained": True,
+        },
+    ),
+}
+
 _ATTACKS: Final = {"targeted": ("label-flip",), "untargeted": ("label-permutation",)}
 
 
@@ -207,7 +241,7 @@ def cells(
     Raises:
         SpecError: If the experiment does not exist for the data set, or a variant is unknown.
     """
-    if experiment == "thirty-clients" and dataset == "isic2019":
+    if experiment == "thirty-clients" and dataset.startswith("isic2019"):
         raise SpecError(
             "thirty-clients: the paper has it for mnist and cifar10; isic2019 has six centres, take another data set"
         )

@@ -7,6 +7,7 @@ defence gets the `Federation`, the `Grouping` and the server's validation set.
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from fedgt.train import (
     poison,
     unusual_clients,
 )
+from fedgt.train.model import Model
 from fedgt.types import IntArray, Parameters
 
 _MOST_REDRAWS = 10_000
@@ -49,11 +51,11 @@ class Simulation:
         federation: What the server works with.
         grouping: Who sits in which column; None for methods without groups.
         validation: The server's validation set.
-        model: The one-layer network.
+        model: What is trained.
         initial: The first global model.
         clients: Client ids, by client number.
         malicious: The ids of the malicious clients: never given to the defence.
-        test_images: float32[samples, features], for the accuracies of the report.
+        test_images: float32[samples, features] (uint8 for image networks), for the accuracies of the report.
         test_labels: int64[samples].
         begin_round: Tells the simulated clients which round begins and who takes part.
         present: Round -> the ids of the clients that are there.
@@ -63,11 +65,11 @@ class Simulation:
     federation: Federation
     grouping: Grouping | None
     validation: Validation
-    model: LogisticRegression
+    model: Model
     initial: Parameters
     clients: tuple[str, ...]
     malicious: frozenset[str]
-    test_images: np.ndarray[tuple[int, ...], np.dtype[np.float32]]
+    test_images: np.ndarray[tuple[int, ...], np.dtype[Any]]
     test_labels: IntArray
     begin_round: Callable[[int, Collection[str]], None]
     present: Callable[[int], tuple[str, ...]]
@@ -108,7 +110,12 @@ def simulate(
     )
     if grouping is not None and spec.method == "fedgt":
         _check_test(spec, data, grouping, split, clients)
-    model = LogisticRegression(classes=data.classes, features=data.train_images.shape[1])
+    model = _model(spec, data, data_dir)
+    if spec.method == "fedgt" and spec.screen.layer != model.classification_layer:
+        raise SpecError(
+            f"screen.layer = {spec.screen.layer!r}: the classification layer of {spec.training.model} is "
+            f"{model.classification_layer!r}"
+        )
     cohort = Cohort(
         model=model,
         images=data.train_images,
@@ -201,10 +208,6 @@ def _check_test(
             f"privacy = {spec.privacy}, but the group sums of design {grouping.design.name!r} give {reached} at most; take "
             "another design, or promise less"
         )
-    if spec.screen.layer not in ("weight",):
-        raise SpecError(
-            f"screen.layer = {spec.screen.layer!r}: the one-layer network's classification layer is 'weight'"
-        )
     label, present = spec.screen.source_label, np.unique(data.train_labels[split.validation])
     if label is not None and label >= data.classes:
         raise SpecError(f"screen.source_label = {label}, but the classes of {data.name} are 0 to {data.classes - 1}")
@@ -213,6 +216,31 @@ def _check_test(
             f"screen.source_label = {label} has no sample among the {spec.data.validation} of the validation set (labels "
             f"present: {', '.join(map(str, present.tolist()))}); take more, or another utility"
         )
+
+
+def _model(spec: ExperimentSpec, data: ImageData, data_dir: Path | None) -> Model:
+    pictures = data.train_images.dtype == np.uint8
+    if spec.training.model == "linear":
+        if pictures:
+            raise SpecError(
+                f"data.name = {data.name!r} are pictures: take training.model = 'resnet18' or 'efficientnet-b0', or their "
+                f"features, data.name = '{data.name}-lite0'"
+            )
+        return LogisticRegression(classes=data.classes, features=data.train_images.shape[1])
+    if not pictures:
+        raise SpecError(
+            f"training.model = {spec.training.model!r} needs pictures: take data.name = 'cifar10' or 'isic2019', not "
+            f"{data.name!r}"
+        )
+    from fedgt.train.image_network import ImageNetwork, published_weights
+
+    return ImageNetwork(
+        architecture=spec.training.model,
+        classes=data.classes,
+        side=data.shape[1],
+        weights=published_weights(spec.training.model, data_dir) if spec.training.pretrained else None,
+        device=spec.training.device,
+    )
 
 
 class _Faults:

@@ -19,7 +19,18 @@ PAPER: Mapping[str, str] = {"design.name": "auto", "screen.kind": "clusters", "s
 """Dotted keys that restore the paper's method: its designs (15 x 8, 30 x 12), its screen, and, by `decode.strategy`, one of
 its two strategies `count` and `delta`."""
 
-DatasetName = Literal["digits", "mnist", "fashion-mnist", "cifar10-lite0", "isic2019-lite0", "isic2019-lite0-flamby"]
+DatasetName = Literal[
+    "digits",
+    "mnist",
+    "fashion-mnist",
+    "cifar10",
+    "isic2019",
+    "isic2019-flamby",
+    "cifar10-lite0",
+    "isic2019-lite0",
+    "isic2019-lite0-flamby",
+]
+ModelName = Literal["linear", "resnet18", "efficientnet-b0"]
 Placement = Literal["uniform", "nested", "nested-neither", "nested-one", "nested-both"]
 Method = Literal["fedgt", "no-defence", "oracle", "rfa"]
 Stage = Literal["absent", "keys", "shares", "masked", "unmask"]
@@ -65,6 +76,15 @@ class TrainingSpec(_Section):
     class_weights: tuple[float, ...] | None = Field(
         None, description="Weight of each class in the loss; ones if not given."
     )
+
+    model: ModelName = Field(
+        "linear", description="The one-layer network, or an image network of torchvision (needs the extra `train`)."
+    )
+    pretrained: bool = Field(
+        False,
+        description="Image networks: start from torchvision's ImageNet weights, out of the data folder or its cache.",
+    )
+    device: str = Field("auto", description="Image networks: cpu, cuda, or a GPU where there is one.")
 
     @field_validator("class_weights", mode="before")
     @classmethod
@@ -210,6 +230,10 @@ class FaultSpec(_Section):
     stage: Stage = Field("absent", description="`absent` from the start, or the stage at which it falls silent.")
 
 
+_CAME_LATER: Mapping[tuple[str, str], Any] = {("training", "model"): "linear", ("training", "pretrained"): False}
+"""Keys that the hash leaves out at these values."""
+
+
 class ExperimentSpec(_Section):
     """A whole run. `privacy` has no default on purpose: the promise is the user's to make."""
 
@@ -276,9 +300,15 @@ class ExperimentSpec(_Section):
     def digest(self) -> str:
         """SHA-256 of the canonical JSON of the resolved specification: the key of its results.
 
-        How the work is carried out (workers, timeout) is left out: it does not change the result.
+        How the work is carried out (workers, timeout, device) is left out, and so is a key that came later while it has
+        the value that changes nothing: results of earlier versions keep their key.
         """
-        content = self.model_dump(mode="json", exclude={"secure_aggregation": {"workers", "timeout_seconds"}})
+        content = self.model_dump(
+            mode="json", exclude={"secure_aggregation": {"workers", "timeout_seconds"}, "training": {"device"}}
+        )
+        for (section, key), unchanged in _CAME_LATER.items():
+            if content[section][key] == unchanged:
+                del content[section][key]
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 

@@ -11,6 +11,7 @@ from fedgt.errors import SpecError
 from fedgt.experiment.paper import (
     DATASETS,
     EXPERIMENTS,
+    PAPER_SCALE,
     PRIVATE_IN_PAPER,
     VARIANTS,
     Cell,
@@ -113,7 +114,7 @@ def comparisons(folder: Path) -> Iterator[Comparison]:
     for dataset in found:
         rows = {row["spec_hash"]: row for row in read_rows(folder / f"{dataset}.csv")}
         for experiment in EXPERIMENTS:
-            if experiment == "thirty-clients" and dataset == "isic2019":
+            if experiment == "thirty-clients" and dataset.startswith("isic2019"):
                 continue
             yield from _of_experiment(experiment, dataset, rows)
 
@@ -174,7 +175,7 @@ def _reference(
 ) -> tuple[str, _Reference | None]:
     """Whose value decides the verdict, and that value."""
     variant = VARIANTS[cell.variant]
-    printed = experiment in _PRINTED and dataset == "mnist"
+    printed = experiment in _PRINTED and dataset in PAPER_SCALE
     if not variant.ours:
         paper = paper_value(dataset, cell, metric) if printed else None
         return "", None if paper is None else _printed(dataset, paper)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgt.errors import SpecError
-from fedgt.types import IntArray
+from fedgt.types import BoolArray, IntArray
 
 FEATURE_SETS: Final = {
     "cifar10-lite0": "cifar10",
@@ -41,6 +41,20 @@ class Features:
     test_labels: IntArray
     classes: int
     centres: IntArray | None
+
+
+def test_part(name: str, fold: BoolArray) -> BoolArray:
+    """bool[samples]: the test set of a data set.
+
+    Args:
+        name: Its name; the random test set of the paper for ISIC2019, unless the name asks for FLamby's.
+        fold: bool[samples], the test set that comes with the data.
+    """
+    if not name.startswith("isic2019") or name.endswith("-flamby"):
+        return fold
+    test = np.zeros(len(fold), dtype=np.bool_)
+    test[np.random.default_rng(_ISIC_SPLIT_SEED).permutation(len(fold))[:ISIC_TEST]] = True
+    return test
 
 
 def features_path(directory: Path | None, source: str) -> Path:
@@ -76,9 +90,7 @@ def read_features(directory: Path | None, name: str) -> Features:
         ) from error
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise SpecError(f"{path} cannot be read ({error}): make it again with `fedgt features {source}`") from error
-    if name == "isic2019-lite0":
-        test = np.zeros(len(labels), dtype=np.bool_)
-        test[np.random.default_rng(_ISIC_SPLIT_SEED).permutation(len(labels))[:ISIC_TEST]] = True
+    test = test_part(name, test)
     train = features[~test].astype(np.float32)
     mean, deviation = train.mean(axis=0), train.std(axis=0) + np.float32(1e-3)
     train -= mean
