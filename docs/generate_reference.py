@@ -1,4 +1,7 @@
-"""Writes docs/specification.md and the JSON schemas in docs from the code: `make reference`. A test compares them."""
+"""Writes the reference pages and JSON schemas in docs from the code: `make reference`. A test compares them.
+
+The interface pages need `griffelib` (it comes with the extras `dev` and `docs`).
+"""
 
 import json
 from pathlib import Path
@@ -10,14 +13,16 @@ from pydantic.fields import FieldInfo
 from fedgt.experiment import ExperimentSpec, result_schema
 from fedgt.experiment.spec import FaultSpec
 from fedgt.planning import plan_schema
+from fedgt.report import report_schema
+from reference_api import api_pages
+from reference_cli import cli_page
 
 HERE = Path(__file__).parent
 HEAD = """# The specification of a run
 
 `fedgt run SPEC.toml --out DIR` reads a TOML file with these keys; only `privacy` has no default. `--set section.key=value`
 changes any of them. The resolved specification, every default written out, is kept as `spec.toml` in the run folder; the
-SHA-256 of its canonical form is the `spec_hash` of the result (`result.schema.json` describes the result). Written by
-`make reference`.
+SHA-256 of its canonical form is the `spec_hash` of the result ([schema](result.schema.json)). Written by `make reference`.
 
 | key | values | default | meaning |
 |---|---|---|---|"""
@@ -25,7 +30,7 @@ KINDS = {int: "integer", float: "number", str: "text", bool: "true, false"}
 
 
 def _values(field: FieldInfo) -> str:
-    arguments = get_args(field.annotation)
+    arguments = tuple(value for one in get_args(field.annotation) for value in get_args(one) or (one,))
     if arguments and all(isinstance(value, str) for value in arguments):
         return ", ".join(f"`{value}`" for value in arguments)
     kinds = [KINDS[kind] for kind in (arguments or (field.annotation,)) if kind in KINDS] or ["rows of integers"]
@@ -58,9 +63,13 @@ def reference() -> dict[str, str]:
         "specification.md": "\n".join([HEAD, *_rows(ExperimentSpec)]) + "\n",
         "result.schema.json": json.dumps(result_schema(), indent=1) + "\n",
         "plan.schema.json": json.dumps(plan_schema(), indent=1) + "\n",
+        "report.schema.json": json.dumps(report_schema(), indent=1) + "\n",
+        "reference/cli.md": cli_page(),
+        **api_pages(),
     }
 
 
 if __name__ == "__main__":
     for name, content in reference().items():
+        (HERE / name).parent.mkdir(parents=True, exist_ok=True)
         (HERE / name).write_text(content, encoding="utf-8")
