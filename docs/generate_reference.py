@@ -1,9 +1,12 @@
 """Writes the reference pages and JSON schemas in docs from the code: `make reference`. A test compares them.
 
+    python docs/generate_reference.py [FOLDER]      # docs, unless another folder is given
+
 The interface pages need `griffelib` (it comes with the extras `dev` and `docs`).
 """
 
 import json
+import sys
 from pathlib import Path
 from typing import get_args
 
@@ -69,7 +72,12 @@ def reference() -> dict[str, str]:
     }
 
 
-if __name__ == "__main__":
+def write(folder: Path) -> None:
+    """All of `reference()` below a folder."""
     for name, content in reference().items():
-        (HERE / name).parent.mkdir(parents=True, exist_ok=True)
-        (HERE / name).write_text(content, encoding="utf-8")
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE)
