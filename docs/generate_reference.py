@@ -2,7 +2,7 @@
 
     python docs/generate_reference.py [FOLDER]      # docs, unless another folder is given
 
-The interface pages need `griffelib` (it comes with the extras `dev` and `docs`).
+The interface pages need `griffelib` (it comes with the extra `dev`).
 """
 
 import json
