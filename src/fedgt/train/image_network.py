@@ -221,18 +221,17 @@ class ImageNetwork:
         from torchvision.transforms import v2
 
         if self.architecture == "resnet18":
-            each = v2.Compose([v2.RandomCrop(self.side, padding=4), v2.RandomHorizontalFlip()])
-        else:
-            each = v2.Compose(
-                [
-                    v2.RandomAffine(degrees=50, scale=(0.93, 1.07), shear=0.1),
-                    v2.ColorJitter(brightness=0.15, contrast=0.1),
-                    v2.RandomHorizontalFlip(),
-                    v2.RandomVerticalFlip(),
-                    v2.RandomCrop(self.side, padding=self.side // 20, pad_if_needed=True),
-                    v2.RandomErasing(p=0.5, scale=(0.01, 0.05)),
-                ]
-            )
+            return _shifted_and_mirrored
+        each = v2.Compose(
+            [
+                v2.RandomAffine(degrees=50, scale=(0.93, 1.07), shear=0.1),
+                v2.ColorJitter(brightness=0.15, contrast=0.1),
+                v2.RandomHorizontalFlip(),
+                v2.RandomVerticalFlip(),
+                v2.RandomCrop(self.side, padding=self.side // 20, pad_if_needed=True),
+                v2.RandomErasing(p=0.5, scale=(0.01, 0.05)),
+            ]
+        )
         return lambda pictures: torch.stack([each(one) for one in pictures])
 
 
@@ -265,6 +264,23 @@ def _torch() -> Any:
     except ImportError as error:
         raise SpecError(f"image networks need the extra `train` ({error}): pip install 'fedgt[train]'") from error
     return torch
+
+
+def _shifted_and_mirrored(pictures: Any) -> Any:
+    """uint8[batch, channels, side, side], each by itself moved by up to 4 pixels (black comes in) and mirrored or not.
+
+    As RandomCrop(padding=4) and RandomHorizontalFlip, but the whole batch in one step: those take one picture at a time.
+    """
+    torch = _torch()
+    batch, channels, side, _ = pictures.shape
+    device = pictures.device
+    padded = torch.nn.functional.pad(pictures, (4, 4, 4, 4))
+    rows, columns = (torch.randint(9, (batch, 1), device=device) + torch.arange(side, device=device) for _ in range(2))
+    mirrored = torch.rand(batch, 1, device=device) < 0.5
+    columns = torch.where(mirrored, columns.flip(1), columns)
+    which = torch.arange(batch, device=device)[:, None, None, None]
+    layer = torch.arange(channels, device=device)[None, :, None, None]
+    return padded[which, layer, rows[:, None, :, None], columns[:, None, None, :]]
 
 
 def _arrays(network: Any) -> dict[str, npt.NDArray[Any]]:

@@ -90,6 +90,30 @@ def test_one_step_of_the_focal_loss_is_that_of_torchs_own_operations() -> None:
     assert float(plain) == pytest.approx(float(torch.nn.functional.cross_entropy(scores, labels)))
 
 
+def test_pictures_are_moved_by_up_to_four_pixels_and_mirrored_each_by_itself() -> None:
+    """Against torchvision's own padding, crop and flip."""
+    from torchvision.transforms.v2 import functional
+
+    from fedgt.train.image_network import _shifted_and_mirrored
+
+    pictures = torch.from_numpy(np.random.default_rng(0).integers(1, 256, size=(40, 3, 8, 8), dtype=np.uint8))
+    torch.manual_seed(0)
+    found = _shifted_and_mirrored(pictures)
+    seen = set()
+    for before, after in zip(pictures, found, strict=True):
+        padded = functional.pad(before, [4])
+        ways = {
+            (top, left, mirrored): functional.crop(padded, top, left, 8, 8)
+            for top in range(9)
+            for left in range(9)
+            for mirrored in (False, True)
+        }
+        same = [way for way, crop in ways.items() if torch.equal(crop.flip(2) if way[2] else crop, after)]
+        assert len(same) == 1
+        seen.add(same[0])
+    assert len(seen) > 20
+
+
 def test_a_state_of_another_network_is_refused_by_name() -> None:
     state = NETWORK.initial(rng=np.random.default_rng(0))
     with pytest.raises(ShapeError, match=r"fc\.bias"):
