@@ -60,7 +60,7 @@ def run_into(
     if overwrite and resume:
         raise SpecError("overwrite begins anew, resume goes on: take one of them")
     there = [name for name in _FILES if (folder / name).exists()]
-    going_on = resume and "spec.toml" in there
+    going_on = resume and {"spec.toml", "log"} <= set(there)
     if going_on:
         _require_same(spec, folder)
         if "result.json" in there:
@@ -72,7 +72,7 @@ def run_into(
         with claim(folder):
             if not going_on:
                 _clear(folder)
-            (folder / "spec.toml").write_text(spec.to_toml(), encoding="utf-8")
+                (folder / "spec.toml").write_text(spec.to_toml(), encoding="utf-8")
             try:
                 with _logging_to(folder / "log"):
                     result = _recorded(spec, folder, data_dir, on_round=on_round, on_stage=on_stage, on_test=on_test)
