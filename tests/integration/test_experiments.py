@@ -210,32 +210,6 @@ def test_infinite_log_odds_are_strings_and_unknown_ones_null() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({}, "'privacy' is missing: The promised r"),
-        ({"privacy": 4, "privcy": 3}, "unknown key 'privcy'; did you mean 'privacy'?"),
-        ({"privacy": 4, "screen": {"rounds": 1}}, "unknown key 'screen.rounds'; did you mean 'round'?"),
-        ({"privacy": 4, "data": {"name": "mnits"}}, "data.name = 'mnits'.*did you mean 'mnist'"),
-        ({"privacy": 16}, "privacy = 16, but there are 15 clients"),
-        ({"privacy": 4, "attack": {"malicious": 16}}, "attack.malicious = 16"),
-        ({"privacy": 4, "screen": {"kind": "clusters", "utility": "recall"}}, r"needs screen\.source_label"),
-        ({"privacy": 4, "screen": {"round": 11}}, "there are 10 rounds"),
-        ({"privacy": 4, "faults": [{"client": 15, "round": 1}]}, "clients are numbered 0 to 14"),
-        ({"privacy": 4, "faults": [{"client": 1, "rond": 1}]}, "did you mean 'round'"),
-        ({"privacy": 0}, "greater than or equal to 1"),
-        ({"privacy": True}, "privacy = True"),
-        ({"privacy": "4"}, "privacy = '4'"),
-        ({"privacy": 4, "faults": [{"client": 1, "round": 11}]}, "there are 10 rounds"),
-        ({"privacy": 4, "faults": [{"client": 1, "round": 1}] * 2}, "two faults in round 1"),
-        ({"privacy": 4, "decode": {"max_malicious": 99}}, "max_malicious = 99"),
-    ],
-)
-def test_a_bad_specification_names_key_value_and_the_nearest_spelling(content: Any, message: str) -> None:
-    with pytest.raises(SpecError, match=message):
-        make_spec(content)
-
-
-@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"privacy": 5}, "give r = 4 at most"),
@@ -291,14 +265,6 @@ def test_the_hash_holds_the_matrix_itself_and_not_how_the_work_is_done(tmp_path:
 def test_a_design_of_another_size_is_refused() -> None:
     with pytest.raises(SpecError, match=r"is for 15 clients, federation\.clients = 14"):
         run(spec(federation__clients=14))
-
-
-def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"no\.toml"):
-        read_spec(tmp_path / "no.toml")
-    (tmp_path / "bad.toml").write_text("privacy = \n")
-    with pytest.raises(SpecError, match=r"not valid TOML.*line 1"):
-        read_spec(tmp_path / "bad.toml")
 
 
 def test_missing_data_says_what_to_do(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The command line: one file per command. Data goes to stdout, progress to stderr.
 
 Exit codes: 0 all well, 1 the work failed (outcomes that contradict each other and runs that end early included), 2 bad usage
-or bad input.
+or bad input, 130 interrupted. With --json a command prints one JSON object (docs/json-output.md); errors are lines on stderr
+there as well, and stdout is empty then.
 """
 
 import os
@@ -21,27 +22,35 @@ from fedgt.cli import (
     report_command,
     reproduce_command,
     run_command,
+    watch_command,
 )
+from fedgt.cli.root import INTERRUPTED, PANELS, Root
 from fedgt.errors import CalibrationError, DesignError, FedGTError, ShapeError, SpecError
+
+_SIMULATE, _EXPERIMENTS, _PLAN, _DEPLOY = PANELS
 
 app = typer.Typer(
     name="fedgt",
-    help="Find and remove malicious clients in federated learning without giving up secure aggregation.",
-    no_args_is_help=True,
+    cls=Root,
+    help="Find and remove malicious clients in federated learning with secure aggregation.",
     add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo")(demo_command.demo)
-app.command("run")(run_command.run)
-app.command("report")(report_command.report)
-app.command("decode")(decode_command.decode)
-app.command("design")(design_command.design)
-app.command("privacy")(privacy_command.privacy)
-app.command("reproduce")(reproduce_command.reproduce)
-app.command("features")(features_command.features)
-app.command("keygen")(keygen_command.keygen)
-app.command("doctor")(doctor_command.doctor)
+for _name, _panel, _summary, _command in (
+    ("demo", _SIMULATE, "15 clients learn digits, 5 of them cheat: see them found", demo_command.demo),
+    ("run", _SIMULATE, "Simulate the federation of a specification file", run_command.run),
+    ("watch", _SIMULATE, "How far a run is: rounds, accuracy, stage, verdicts", watch_command.watch),
+    ("report", _SIMULATE, "The audit report of a run: report.html and report.json", report_command.report),
+    ("reproduce", _EXPERIMENTS, "The paper's tables and curves, row by row", reproduce_command.reproduce),
+    ("features", _EXPERIMENTS, "Image features of a frozen network, made once", features_command.features),
+    ("design", _PLAN, "Describe a design, or search the best for your demands", design_command.design),
+    ("privacy", _PLAN, "What the sums of a design reveal, and about whom", privacy_command.privacy),
+    ("decode", _PLAN, "Who is malicious, given the outcomes of group tests", decode_command.decode),
+    ("keygen", _DEPLOY, "Make the long-term keys of a client or the server", keygen_command.keygen),
+    ("doctor", _DEPLOY, "Is this machine ready to take part?", doctor_command.doctor),
+):
+    app.command(_name, rich_help_panel=_panel, short_help=_summary)(_command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -61,14 +70,23 @@ def _root(
 
 def main() -> None:
     """Run the command line; every error of fedgt becomes one line on stderr and an exit code."""
+    match sys.argv[1:]:
+        case ["--show-completion", ("bash" | "zsh" | "fish" | "powershell" | "pwsh") as shell]:
+            # The script of a shell other than the one at work, which typer would take.
+            os.environ["_FEDGT_COMPLETE"] = f"source_{shell}"
+    if "_FEDGT_COMPLETE" in os.environ:
+        # Help that typer wraps would become further candidates, its second lines.
+        os.environ["COLUMNS"] = "10000"
     try:
-        app()
+        app(prog_name="fedgt")
     except (SpecError, DesignError, ShapeError, CalibrationError) as error:
         typer.echo(f"fedgt: {error}", err=True)
         sys.exit(2)
     except FedGTError as error:
         typer.echo(f"fedgt: {error}", err=True)
         sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # The reader (head, a pager) has seen enough; without this Python complains once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,9 +7,18 @@ from typing import Annotated
 import typer
 
 
+def _names() -> list[str]:
+    from fedgt.design import named_designs
+
+    return [name for name in named_designs() if not name.endswith("-N")]
+
+
 def design(
     matrix: Annotated[Path | None, typer.Option(help="Describe the matrix in this CSV or JSON file.")] = None,
-    name: Annotated[str | None, typer.Option(help="Describe a named design instead, such as bch-15x8.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="Describe a named design instead, such as bch-15x8.", autocompletion=_names),
+    ] = None,
     clients: Annotated[
         int | None, typer.Option(help="Search designs for this many clients (with --privacy and --max-malicious).")
     ] = None,
@@ -19,7 +28,12 @@ def design(
     groups_max: Annotated[int | None, typer.Option(help="The most groups (secure sums) of a test round.")] = None,
     error_rate: Annotated[float, typer.Option(help="False alarm and misdetection rate of one group's test.")] = 0.05,
     dropouts: Annotated[int, typer.Option(help="Clients that are expected to be missing.")] = 0,
-    evidence: Annotated[str, typer.Option(help="binary (outcomes) or graded (evidence from group sums).")] = "binary",
+    evidence: Annotated[
+        str,
+        typer.Option(
+            help="binary (outcomes) or graded (evidence from group sums).", autocompletion=lambda: ["binary", "graded"]
+        ),
+    ] = "binary",
     seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
     effort: Annotated[float, typer.Option(help="Scales the search; 1 takes about half a minute for 20 clients.")] = 1.0,
     out: Annotated[Path | None, typer.Option(help="Write the recommended design as plan.json.")] = None,

@@ -1,12 +1,7 @@
 """`fedgt doctor`: is this machine ready to take part? Versions, telemetry, keys, policy, plan, and the server's clock."""
 
-import datetime
-import email.utils
-import hashlib
-import http.client
 import json
 import os
-import ssl
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -95,6 +90,8 @@ def _telemetry() -> Iterator[_Finding]:
 
 
 def _keys(name: str | None, key: Path | None, registry: Path | None) -> Iterator[_Finding]:
+    import hashlib
+
     from fedgt.secagg import Credentials, read_private_key, read_registry
 
     known = None
@@ -143,6 +140,8 @@ def _policy(path: Path | None) -> Iterator[_Finding]:
 def _plan(path: Path | None, expected: str | None) -> Iterator[_Finding]:
     if path is None:
         return
+    import hashlib
+
     from fedgt.planning import read_plan
 
     try:
@@ -161,6 +160,11 @@ def _plan(path: Path | None, expected: str | None) -> Iterator[_Finding]:
 
 def _server(address: str, roots: Path | None, *, insecure: bool) -> _Finding:
     """The clock of the server, through the date of any HTTP answer; a certificate that does not fit is found as well."""
+    import datetime
+    import email.utils
+    import http.client
+    import ssl
+
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise SpecError(f"--superlink {address!r}: host:port is needed")

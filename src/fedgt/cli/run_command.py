@@ -6,6 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
+from fedgt.cli.root import INTERRUPTED
+
+
+def _strategies() -> list[str]:
+    from fedgt.decode import STRATEGIES
+
+    return ["auto", *STRATEGIES]
+
 
 def run(
     spec: Annotated[Path, typer.Argument(help="TOML file; docs/specification.md lists every key.")],
@@ -16,17 +24,32 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Overrides `seed`.")] = None,
     method: Annotated[
         str | None,
-        typer.Option(help="Overrides `method`; `paper` is fedgt with the paper's designs, clusters and FedGT-Delta."),
+        typer.Option(
+            help="Overrides `method`; `paper` is fedgt with the paper's designs, clusters and FedGT-Delta.",
+            autocompletion=lambda: ["fedgt", "paper", "no-defence", "oracle", "rfa"],
+        ),
     ] = None,
     malicious: Annotated[int | None, typer.Option(help="Overrides `attack.malicious`.")] = None,
-    strategy: Annotated[str | None, typer.Option(help="Overrides `decode.strategy`.")] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help="Overrides `decode.strategy`.", autocompletion=_strategies)
+    ] = None,
     change: Annotated[
         list[str] | None, typer.Option("--set", help="Any other key: --set screen.round=5 (repeatable).")
     ] = None,
-    overwrite: Annotated[bool, typer.Option(help="Replace the result that the folder holds.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that the folder holds.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Go on with an interrupted run; begin if none was, print the result if it is there."
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print result.json to stdout.")] = False,
 ) -> None:
-    """Simulate the federation of a specification through real secure aggregation."""
+    """Simulate the federation of a specification through real secure aggregation.
+
+    Ctrl-C leaves a run that goes on with --resume: every sum is on disk as soon as it is open, and the result is that of a
+    run that was never interrupted.
+    """
     from fedgt.cli.progress import round_bar
     from fedgt.cli.tables import print_run
     from fedgt.errors import SpecError
@@ -46,11 +69,24 @@ def run(
         if value is not None
     }
     overrides |= dict(_assignment(text) for text in change or [])
-    if (out / "spec.toml").resolve() == spec.resolve():
+    if (out / "spec.toml").resolve() == spec.resolve() and not resume:
         raise SpecError(f"--out {out} would overwrite the specification {spec}; take another folder")
     resolved = read_spec(spec, overrides)
-    with round_bar(resolved.method) as on_round:
-        result = run_into(resolved, out, data_dir=data_dir, on_round=on_round, overwrite=overwrite)
+    try:
+        with round_bar(resolved.method) as bar:
+            result = run_into(
+                resolved,
+                out,
+                data_dir=data_dir,
+                on_round=bar,
+                on_stage=bar.stage,
+                on_test=bar.tested,
+                overwrite=overwrite,
+                resume=resume,
+            )
+    except KeyboardInterrupt:
+        typer.echo(f"\nfedgt: interrupted; what was done is kept. Go on with:\n{_go_on(out, data_dir)}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
     if as_json:
         typer.echo(json.dumps(result.model_dump(mode="json"), allow_nan=False))
     else:
@@ -58,6 +94,13 @@ def run(
         typer.echo(f"written to {out}")
     if result.status != "finished":
         raise typer.Exit(1)
+
+
+def _go_on(out: Path, data_dir: Path | None) -> str:
+    import shlex
+
+    words = ["fedgt", "run", str(out / "spec.toml"), "--out", str(out), "--resume"]
+    return shlex.join(words if data_dir is None else [*words, "--data-dir", str(data_dir)])
 
 
 def _assignment(text: str) -> tuple[str, Any]:

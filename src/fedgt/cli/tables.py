@@ -1,10 +1,13 @@
 """What a run says on the terminal."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from fedgt.experiment import RunResult
-    from fedgt.experiment.result import GradedRow
+    from fedgt.experiment.result import ClientRow, GradedRow, RoundRow, TestRow
 
 
 def print_run(result: "RunResult") -> None:
@@ -15,13 +18,10 @@ def print_run(result: "RunResult") -> None:
     if result.test is not None:
         print_verdicts(result)
     if not result.rounds:
-        console.print(f"{result.status}: {result.reason}", markup=False)
+        console.print(printable(f"{result.status}: {result.reason}"), markup=False)
         return
     last = result.rounds[-1]
-    text = f"after round {last.round}: top-1 accuracy {100 * last.top1_accuracy:.2f} %"
-    if last.attack_accuracy is not None:
-        text += f", attack accuracy {100 * last.attack_accuracy:.2f} %"
-    console.print(text)
+    console.print(f"after round {last.round}: {accuracies(last)}")
     privacy = result.privacy
     console.print(
         f"privacy: promised r = {privacy.promised}, achieved {privacy.strict} for every set of local models, "
@@ -29,40 +29,82 @@ def print_run(result: "RunResult") -> None:
         + (" (below the promise, as the specification allows)" if privacy.overridden else "")
     )
     if result.status != "finished":
-        console.print(f"stopped: {result.reason}", markup=False)
+        console.print(printable(f"stopped: {result.reason}"), markup=False)
     for warning in result.warnings:
-        console.print(f"warning: {warning}", markup=False)
+        console.print(printable(f"warning: {warning}"), markup=False)
 
 
 def print_verdicts(result: "RunResult") -> None:
-    """One row per client: its groups, posterior, verdict and, in a simulation, the truth; then what the evidence says."""
+    """The verdicts of the last test round on stdout, and what the evidence says."""
     from rich.console import Console
+
+    if result.test is None:
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(verdict_table(result.tests or (result.test,), result.clients))
+    if result.test.graded is not None:
+        console.print(f"evidence: {evidence_line(result.test.graded)}", markup=False)
+
+
+def verdict_table(tests: "Sequence[TestRow]", clients: "Sequence[ClientRow]") -> "Table":
+    """One row per client: its groups, posterior, verdict and, in a simulation, the truth.
+
+    Args:
+        tests: The test rounds, at least one; the groups are those of the last.
+        clients: The verdicts after it.
+    """
     from rich.table import Table
     from rich.text import Text
 
-    test = result.test
-    if test is None:
-        return
-    rounds = " and ".join(str(one.round) for one in result.tests) or str(test.round)
+    test = tests[-1]
+    rounds = " and ".join(str(one.round) for one in tests)
     title = f"group test in round {rounds}: {test.design}"
-    table = Table(title=Text(title + (f", outcomes {test.outcomes}" if test.outcomes else "")), title_justify="left")
+    title += f", outcomes {test.outcomes}" if test.outcomes else ""
+    table = Table(title=Text(printable(title)), title_justify="left")
     table.add_column("client")
     table.add_column("groups (+ positive, - negative, ? erased)" if test.outcomes else "groups")
     table.add_column("P(malicious)", justify="right")
     table.add_column("verdict")
     table.add_column("truth")
-    signs = {"0": "-", "1": "+", "?": "?"}
-    for client in result.clients:
-        marks = (f"{group}{signs[test.outcomes[group]] if test.outcomes else ''}" for group in client.groups)
+    for client in clients:
+        marks = (f"{group}{_sign(test.outcomes, group)}" for group in client.groups)
         posterior = f"{client.posterior:.4f}" if isinstance(client.posterior, float) else "unknown"
         right = client.excluded == (client.truth == "malicious")
         truth = Text(client.truth or "", style="" if right else "bold red")
         style = "yellow" if client.excluded else ""
-        table.add_row(Text(client.id), " ".join(marks) or "none", posterior, Text(client.verdict, style=style), truth)
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(table)
-    if test.graded is not None:
-        console.print(f"evidence: {evidence_line(test.graded)}", markup=False)
+        name = Text(printable(client.id))
+        table.add_row(name, " ".join(marks) or "none", posterior, Text(client.verdict, style=style), truth)
+    return table
+
+
+def _sign(outcomes: str, group: int) -> str:
+    return {"0": "-", "1": "+"}.get(outcomes[group : group + 1], "?") if outcomes else ""
+
+
+def accuracies(row: "RoundRow") -> str:
+    """The accuracies after a round."""
+    text = f"top-1 accuracy {100 * row.top1_accuracy:.2f} %"
+    return text if row.attack_accuracy is None else f"{text}, attack accuracy {100 * row.attack_accuracy:.2f} %"
+
+
+_STAGES = {
+    "keys": "exchanging keys",
+    "shares": "sharing secrets",
+    "masked": "training, masked models",
+    "agree": "agreeing on who is alive",
+    "unmask": "opening the sums",
+    "opened": "sums are open",
+}
+
+
+def stage_text(purpose: str, stage: str) -> str:
+    """What the secure aggregation is doing, in words."""
+    return printable(f"{purpose}: {_STAGES.get(stage, stage)}")
+
+
+def printable(text: str) -> str:
+    """The text without anything that could control a terminal; names and reasons are written by strangers."""
+    return "".join(one if one.isprintable() else "\ufffd" for one in text)
 
 
 def evidence_line(graded: "GradedRow") -> str:

@@ -1,5 +1,6 @@
 """The designs that have a name, so that a specification can ask for one by name."""
 
+import difflib
 import re
 from collections.abc import Callable
 
@@ -107,8 +108,10 @@ def named_design(name: str) -> Design:
     except DesignError as error:
         raise DesignError(f"no design {name!r}: {error}; known are {', '.join(named_designs())}") from error
     if design is None:
+        near = difflib.get_close_matches(name, named_designs(), n=1)
+        meant = f"did you mean {near[0]!r}? " if near else ""
         raise DesignError(
-            f"unknown design {name!r}; known are {', '.join(named_designs())}, members of families "
+            f"unknown design {name!r}; {meant}known are {', '.join(named_designs())}, members of families "
             f"({', '.join(named_families())}), or give a CSV or JSON file with the matrix"
         )
     return design

@@ -1,18 +1,47 @@
-"""Frozen specifications, runs through real secure aggregation, and results that a report can be made of."""
+"""Frozen specifications, runs through real secure aggregation, and results that a report can be made of.
 
-from fedgt.experiment.folder import run_into
-from fedgt.experiment.one_run import run
-from fedgt.experiment.result import RunResult, result_schema, write_result
-from fedgt.experiment.spec import PAPER, ExperimentSpec, make_spec, read_spec
+Everything is imported when it is first used: to look at a run needs none of what a run needs.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedgt.experiment.folder import run_into
+    from fedgt.experiment.one_run import run
+    from fedgt.experiment.progress import RunProgress, read_progress
+    from fedgt.experiment.result import RunResult, result_schema, write_result
+    from fedgt.experiment.spec import PAPER, ExperimentSpec, make_spec, read_spec
+
+_HOMES = {
+    "folder": ("run_into",),
+    "one_run": ("run",),
+    "progress": ("RunProgress", "read_progress"),
+    "result": ("RunResult", "result_schema", "write_result"),
+    "spec": ("PAPER", "ExperimentSpec", "make_spec", "read_spec"),
+}
+_HOME_OF = {name: f"{__name__}.{module}" for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "PAPER",
     "ExperimentSpec",
+    "RunProgress",
     "RunResult",
     "make_spec",
+    "read_progress",
     "read_spec",
     "result_schema",
     "run",
     "run_into",
     "write_result",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME_OF:
+        return getattr(import_module(_HOME_OF[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -2,14 +2,15 @@
 
 import logging
 import time
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from fedgt._version import __version__
 from fedgt.aggregates import AggregateRecord, RoundResult
 from fedgt.decode import UNDECIDABLE, IndependentPrior
+from fedgt.engine import TakesSums
 from fedgt.errors import FedGTError
 from fedgt.exclude import Verdict
 from fedgt.experiment.result import (
@@ -35,6 +36,7 @@ from fedgt.types import ErrorRates, Parameters
 _log = logging.getLogger(__name__)
 
 OnRound = Callable[[int, int, RoundRow], None]
+OnTest = Callable[[TestRow, tuple[ClientRow, ...]], None]
 
 _FINISHED: RunStatus = "finished"
 _STOPPED: RunStatus = "stopped"
@@ -62,6 +64,8 @@ def run(
     data: ImageData | None = None,
     data_dir: Path | None = None,
     on_round: OnRound | None = None,
+    on_test: OnTest | None = None,
+    wrap_sums: Callable[[TakesSums], TakesSums] | None = None,
 ) -> RunResult:
     """Simulate the federation that the specification describes, through real secure aggregation.
 
@@ -70,6 +74,8 @@ def run(
         data: The data set, when it is loaded already.
         data_dir: Where idx files are; the environment variable FEDGT_DATA if not given.
         on_round: Called with (finished rounds, all rounds, the row of the round).
+        on_test: Called with (the test round, all clients as they are judged now).
+        wrap_sums: Makes how sums are taken from how they would be taken, such as a record of them.
 
     Returns:
         The result. With the same specification and version it is the same, but for `cpu_seconds`.
@@ -81,11 +87,15 @@ def run(
 
     # The products are small: more BLAS threads only spin, and one thread is the same on every machine.
     with threadpool_limits(1, user_api="blas"):
-        return _run(spec, data=data, data_dir=data_dir, on_round=on_round)
+        simulation = simulate(spec, data=data, data_dir=data_dir)
+        if wrap_sums is not None:
+            federation = simulation.federation
+            federation = replace(federation, take_sums=wrap_sums(federation.take_sums))
+            simulation = replace(simulation, federation=federation)
+        return _run(run_steps(spec, simulation, on_round=on_round, on_test=on_test))
 
 
-def _run(spec: ExperimentSpec, *, data: ImageData | None, data_dir: Path | None, on_round: OnRound | None) -> RunResult:
-    steps = run_steps(spec, simulate(spec, data=data, data_dir=data_dir), on_round=on_round)
+def _run(steps: Generator[Demand, None, RunResult]) -> RunResult:
     while True:
         try:
             next(steps)
@@ -95,7 +105,11 @@ def _run(spec: ExperimentSpec, *, data: ImageData | None, data_dir: Path | None,
 
 
 def run_steps(
-    spec: ExperimentSpec, simulation: Simulation, *, on_round: OnRound | None = None
+    spec: ExperimentSpec,
+    simulation: Simulation,
+    *,
+    on_round: OnRound | None = None,
+    on_test: OnTest | None = None,
 ) -> Generator[Demand, None, RunResult]:
     """A run that stops before the local training of every round.
 
@@ -103,6 +117,7 @@ def run_steps(
         spec: The run.
         simulation: What `simulate` made of it.
         on_round: See `run`.
+        on_test: See `run`.
 
     Yields:
         What will be trained next.
@@ -146,6 +161,8 @@ def run_steps(
             kept = len(simulation.clients) - len(excluded)
             warnings += _told(screening, news)
             _log.info("round %d: %s", number, screening.exclusion.reason)
+            if on_test is not None:
+                on_test(tests[-1], _client_rows(simulation, verdicts))
             if screening.exclusion.halt:
                 stopped, status = f"round {number}: {screening.exclusion.reason}", _STOPPED
                 break
@@ -159,7 +176,7 @@ def run_steps(
         method=spec.method,
         status=status,
         reason=stopped,
-        clients=tuple(_client_row(simulation, client, verdicts.get(client)) for client in simulation.clients),
+        clients=_client_rows(simulation, verdicts),
         rounds=tuple(rounds),
         aggregates=tuple(_aggregate_row(record) for record in records),
         privacy=_privacy_row(spec, simulation),
@@ -284,6 +301,10 @@ def _told(screening: ScreeningRound, verdicts: Sequence[Verdict]) -> list[str]:
         if untested:
             warnings.append(f"{what}: {', '.join(untested)}")
     return warnings
+
+
+def _client_rows(simulation: Simulation, verdicts: Mapping[str, Verdict]) -> tuple[ClientRow, ...]:
+    return tuple(_client_row(simulation, client, verdicts.get(client)) for client in simulation.clients)
 
 
 def _client_row(simulation: Simulation, client: str, verdict: Verdict | None) -> ClientRow:

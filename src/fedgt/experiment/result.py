@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fedgt.experiment.atomic import replace_file
+
 SCHEMA_VERSION = 1
 
 RunStatus = Literal["finished", "stopped", "failed"]
@@ -175,9 +177,7 @@ def result_schema() -> dict[str, Any]:
 
 
 def write_result(result: RunResult, folder: Path) -> None:
-    """Write `result.json` and `rounds.csv` into the folder."""
-    text = json.dumps(result.model_dump(mode="json"), indent=1, allow_nan=False)
-    (folder / "result.json").write_text(text + "\n", encoding="utf-8")
+    """Write `rounds.csv` and `result.json` into the folder, the result last and at once: where it is, the run has ended."""
     names = {
         "top1_accuracy": "top1_accuracy_percent",
         "balanced_accuracy": "balanced_accuracy_percent",
@@ -193,3 +193,5 @@ def write_result(result: RunResult, folder: Path) -> None:
                     for name, value in row.model_dump().items()
                 ]
             )
+    text = json.dumps(result.model_dump(mode="json"), indent=1, allow_nan=False)
+    replace_file(folder / "result.json", (text + "\n").encode())

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedgt.design import Design, default_design, from_matrix, named_design
 from fedgt.engine import ClientEndpoint, LocalTransport, secure_sums
-from fedgt.errors import ProtocolError, SpecError
+from fedgt.errors import DesignError, ProtocolError, SpecError
 from fedgt.experiment.spec import ExperimentSpec, FaultSpec
 from fedgt.experiment.unmasked import UnmaskedSums
 from fedgt.federation import Federation, Validation
@@ -180,13 +180,17 @@ def design_of(spec: ExperimentSpec) -> Design:
         DesignError: If it cannot be made.
         SpecError: If it is for another number of clients.
     """
-    design = (
-        (default_design(spec.federation.clients, graded=spec.screen.kind == "graded"))
-        if spec.design.matrix is None and spec.design.name == "auto"
-        else named_design(spec.design.name)
-        if spec.design.matrix is None
-        else from_matrix(spec.design.matrix, name=spec.design.name, source="given in the specification")
-    )
+    try:
+        design = (
+            (default_design(spec.federation.clients, graded=spec.screen.kind == "graded"))
+            if spec.design.matrix is None and spec.design.name == "auto"
+            else named_design(spec.design.name)
+            if spec.design.matrix is None
+            else from_matrix(spec.design.matrix, name=spec.design.name, source="given in the specification")
+        )
+    except DesignError as error:
+        key = f"design.name = {spec.design.name!r}" if spec.design.matrix is None else "design.matrix"
+        raise DesignError(f"{key}: {error}") from error
     if design.clients != spec.federation.clients:
         raise SpecError(
             f"design {design.name!r} is for {design.clients} clients, federation.clients = {spec.federation.clients}; "

@@ -1,6 +1,5 @@
 """What an experiment is: a frozen specification, read from TOML, with every default written out."""
 
-import difflib
 import hashlib
 import json
 import tomllib
@@ -13,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from fedgt.decode import Estimator, Strategy
 from fedgt.decode import Method as DecodingMethod
 from fedgt.design import read_design
-from fedgt.errors import SpecError
+from fedgt.errors import DesignError, SpecError
+from fedgt.experiment.spec_errors import explained, syntax_error
 
 PAPER: Mapping[str, str] = {"design.name": "auto", "screen.kind": "clusters", "screen.utility": "auto"}
 """Dotted keys that restore the paper's method: its designs (15 x 8, 30 x 12), its screen, and, by `decode.strategy`, one of
@@ -330,11 +330,15 @@ def read_spec(path: Path, overrides: Mapping[str, Any] | None = None) -> Experim
         SpecError: Names the file and the line or key, the value, what was needed, and the nearest valid spelling.
     """
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"specification {path}: {error}") from error
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise SpecError(f"specification {path}: {error.strerror}; a TOML file is needed") from error
+    except UnicodeDecodeError as error:
+        raise SpecError(f"specification {path}: byte {error.start} is not UTF-8; a TOML file is needed") from error
+    try:
+        content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise SpecError(f"specification {path}: not valid TOML: {error}") from error
+        raise SpecError(syntax_error(path, text, error)) from error
     return make_spec(content, overrides, origin=str(path), beside=path.parent)
 
 
@@ -362,52 +366,12 @@ def make_spec(
     try:
         spec = ExperimentSpec.model_validate(merged)
     except ValidationError as error:
-        raise SpecError(f"{origin}: " + "; ".join(_explained(item) for item in error.errors())) from error
+        raise SpecError(f"{origin}: {explained(error, ExperimentSpec, overrides or ())}") from error
     if spec.design.file is None:
         return spec
-    design = read_design((beside or Path()) / spec.design.file)
+    try:
+        design = read_design((beside or Path()) / spec.design.file)
+    except (DesignError, SpecError) as error:
+        raise SpecError(f"{origin}: design.file = {spec.design.file!r}: {error}") from error
     rows = tuple(tuple(row) for row in design.matrix.tolist())
     return spec.model_copy(update={"design": DesignSpec(name=design.name, matrix=rows)})
-
-
-def _explained(item: Any) -> str:
-    location = [str(part) for part in item["loc"]]
-    key = ".".join(location)
-    if item["type"] == "extra_forbidden":
-        known = _known_keys(location[:-1])
-        near = difflib.get_close_matches(location[-1], known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-        return f"unknown key {key!r}; {hint}"
-    if item["type"] == "missing":
-        return f"{key!r} is missing: {_description(location)}"
-    message = str(item["msg"]).removeprefix("Value error, ")
-    if not key:
-        return message
-    value = item.get("input")
-    text = f"{key} = {value!r}: {message}"
-    if item["type"] == "literal_error" and isinstance(value, str):
-        near = difflib.get_close_matches(
-            value, str(item["ctx"]["expected"]).replace(" or ", ", ").replace("'", "").split(", "), n=1
-        )
-        text += f"; did you mean {near[0]!r}?" if near else ""
-    return text
-
-
-def _model_at(location: list[str]) -> type[BaseModel]:
-    model: type[BaseModel] = ExperimentSpec
-    for part in location:
-        field = model.model_fields.get(part)
-        if field is not None and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            model = field.annotation
-        elif part == "faults":
-            model = FaultSpec
-    return model
-
-
-def _known_keys(location: list[str]) -> list[str]:
-    return list(_model_at(location).model_fields)
-
-
-def _description(location: list[str]) -> str:
-    field = _model_at(location[:-1]).model_fields.get(location[-1])
-    return (field.description if field is not None else None) or "a value is needed"

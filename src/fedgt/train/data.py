@@ -121,9 +121,9 @@ class ImageData:
     """
 
     name: str
-    train_images: npt.NDArray[np.float32] | npt.NDArray[np.uint8]
+    train_images: npt.NDArray[Any]
     train_labels: IntArray
-    test_images: npt.NDArray[np.float32] | npt.NDArray[np.uint8]
+    test_images: npt.NDArray[Any]
     test_labels: IntArray
     classes: int
     shape: tuple[int, int]

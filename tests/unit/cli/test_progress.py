@@ -32,6 +32,8 @@ def test_it_is_silent_where_stderr_is_no_terminal(
     with display("fedgt") as told:
         told(1, 2)
         told(2, 2, ROW)
+        told.stage(2, "training", "keys")
+        told.tested(SimpleNamespace(), ())
         logging.getLogger("fedgt.experiment").info("2 of 15 clients flagged")
     assert capsys.readouterr() == ("", "")
 
@@ -45,6 +47,27 @@ def test_a_terminal_shows_rounds_and_the_current_accuracy(capsys: pytest.Capture
     assert out == ""
     assert "2/2" in err
     assert "training, top-1 accuracy 93.75 %, attack accuracy 6.25 %" in err
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_terminal_shows_the_stage_of_the_secure_aggregation(capsys: pytest.CaptureFixture[str]) -> None:
+    with display("fedgt") as told:
+        told(1, 2)
+        told.stage(2, "training\x1b[2J", "unmask")
+    assert "training\ufffd[2J: opening the sums" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_terminal_shows_the_verdicts_of_a_test_as_soon_as_they_are_there(capsys: pytest.CaptureFixture[str]) -> None:
+    from fedgt.experiment import make_spec, run
+
+    found = run(make_spec({"privacy": 4, "federation": {"rounds": 1}}))
+    assert found.test is not None
+    with display("fedgt") as told:
+        told.tested(found.test, found.clients)
+        shown = capsys.readouterr().err
+    assert "group test in round 1" in shown
+    assert all(client.id in shown for client in found.clients)
 
 
 @pytest.mark.usefixtures("terminal")
