@@ -64,9 +64,10 @@ docs: $(VENV)/.docs ## build the documentation site into site/; a broken link or
 screenshot: $(VENV)/.dev ## take docs/images/report.png again, from a real run (needs chromium)
 	$(BIN)/python docs/take_screenshot.py
 
-results: $(VENV)/.dev ## the demo over 20 seeds and the MNIST tables, into docs/results (the latter needs FEDGT_DATA, half an hour)
+results: $(VENV)/.dev ## the demo over 20 seeds, and the paper's MNIST tables (these need FEDGT_DATA), into docs/results
 	$(BIN)/python benchmarks/demo_rates.py
-	$(BIN)/python benchmarks/paper_mnist.py
+	$(BIN)/fedgt reproduce rounds --out docs/results/reproduction
+	$(BIN)/fedgt report tables --results docs/results/reproduction > docs/results/reproduction/tables.md
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

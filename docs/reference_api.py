@@ -31,6 +31,9 @@ MODULES = {
     "fedgt.experiment": "experiments",
     "fedgt.report": "reports",
     "fedgt.report.figures": "figures",
+    "fedgt.report.tables": "the paper's tables beside ours",
+    "fedgt.experiment.paper": "the paper's experiments",
+    "fedgt.experiment.sweep": "many runs into one file",
 }
 """Public modules, in the order of the overview."""
 
