@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from fedgt.experiment.sweep import Planned
 
 
-_AT_PAPER_SCALE: "Mapping[str, Dataset]" = {"cifar10": "cifar10-paper", "isic2019": "isic2019-paper"}
+_AT_PAPER_SCALE: "Mapping[str, Dataset]" = {
+    "cifar10": "cifar10-paper",
+    "isic2019": "isic2019-paper",
+    "isic2019-flamby": "isic2019-flamby-paper",
+}
 
 
 class What(StrEnum):
@@ -35,6 +39,7 @@ class DatasetName(StrEnum):
     MNIST = "mnist"
     CIFAR10 = "cifar10"
     ISIC2019 = "isic2019"
+    ISIC2019_FLAMBY = "isic2019-flamby"
 
 
 class Scale(StrEnum):
@@ -62,7 +67,7 @@ def reproduce(
     what: Annotated[What, typer.Argument(help="Which table or figure; `rounds` is both attacks, for the curves.")],
     dataset: Annotated[
         DatasetName,
-        typer.Option(help="The images; mnist has one model, the paper's, whatever the scale."),
+        typer.Option(help="The images; isic2019 with the paper's random test set, or FLamby's fold."),
     ] = DatasetName.MNIST,
     scale: Annotated[
         Scale,
@@ -102,7 +107,7 @@ def reproduce(
     if dataset is not DatasetName.MNIST and scale is Scale.CPU:
         from fedgt.cli.features_command import ensure_features
 
-        ensure_features(dataset.value, data_dir)
+        ensure_features(dataset.value.removesuffix("-flamby"), data_dir)
     experiments = ("targeted", "untargeted") if what is What.ROUNDS else (what.value,)
     runs: list[Planned] = [
         run

@@ -20,11 +20,20 @@ from fedgt.experiment.sweep import Planned
 
 Experiment = Literal["targeted", "untargeted", "thirty-clients"]
 EXPERIMENTS: tuple[Experiment, ...] = get_args(Experiment)
-Dataset = Literal["mnist", "cifar10", "isic2019", "cifar10-paper", "isic2019-paper"]
+Dataset = Literal[
+    "mnist",
+    "cifar10",
+    "isic2019",
+    "isic2019-flamby",
+    "cifar10-paper",
+    "isic2019-paper",
+    "isic2019-flamby-paper",
+]
 DATASETS: tuple[Dataset, ...] = get_args(Dataset)
 """What experiments are run on. `cifar10` and `isic2019` are linear heads on frozen features, for a CPU; `-paper` are the
-paper's networks, for a GPU. MNIST's network is small enough for both."""
-PAPER_SCALE: Final[tuple[Dataset, ...]] = ("mnist", "cifar10-paper", "isic2019-paper")
+paper's networks, for a GPU. MNIST's network is small enough for both. ISIC2019 has the paper's random test set, or FLamby's
+fold."""
+PAPER_SCALE: Final[tuple[Dataset, ...]] = ("mnist", "cifar10-paper", "isic2019-paper", "isic2019-flamby-paper")
 """Where the model is the paper's, so that its printed values are about the same thing."""
 PaperMetric = Literal["attack_accuracy", "top1_accuracy", "balanced_accuracy"]
 Conditioning = Literal["all", "some-group-clean"]
@@ -171,34 +180,33 @@ _CPU_SETTINGS: Final[Mapping[str, _Setting]] = {
     ),
 }
 
+
+def _with(setting: _Setting, changes: Mapping[str, Any], **others: Any) -> _Setting:
+    return replace(setting, base={**setting.base, **changes}, **others)
+
+
+_CIFAR_NETWORK: Final = {
+    "data.name": "cifar10",
+    "screen.layer": "fc.weight",
+    "training.model": "resnet18",
+    "training.learning_rate": 0.05,
+    "training.momentum": 0.9,
+    "training.weight_decay": 0.001,
+    "training.batch_size": 128,
+    "training.local_epochs": 5,
+}
+_ISIC_NETWORK: Final = {
+    "data.name": "isic2019",
+    "screen.layer": "classifier.1.weight",
+    "training.model": "efficientnet-b0",
+    "training.pretrained": True,
+}
 _SETTINGS: Final[Mapping[str, _Setting]] = {
     **_CPU_SETTINGS,
-    "cifar10-paper": replace(
-        _CPU_SETTINGS["cifar10"],
-        base={
-            "data.name": "cifar10",
-            "federation.rounds": 30,
-            "screen.round": 5,
-            "screen.layer": "fc.weight",
-            "training.model": "resnet18",
-            "training.learning_rate": 0.05,
-            "training.momentum": 0.9,
-            "training.weight_decay": 0.001,
-            "training.batch_size": 128,
-            "training.local_epochs": 5,
-        },
-        malicious=(0, 1, 2, 3, 4, 5),
-    ),
-    "isic2019-paper": replace(
-        _CPU_SETTINGS["isic2019"],
-        base={
-            **_CPU_SETTINGS["isic2019"].base,
-            "data.name": "isic2019",
-            "screen.layer": "classifier.1.weight",
-            "training.model": "efficientnet-b0",
-            "training.pretrained": True,
-        },
-    ),
+    "cifar10-paper": _with(_CPU_SETTINGS["cifar10"], _CIFAR_NETWORK, malicious=(0, 1, 2, 3, 4, 5)),
+    "isic2019-flamby": _with(_CPU_SETTINGS["isic2019"], {"data.name": "isic2019-lite0-flamby"}),
+    "isic2019-paper": _with(_CPU_SETTINGS["isic2019"], _ISIC_NETWORK),
+    "isic2019-flamby-paper": _with(_CPU_SETTINGS["isic2019"], {**_ISIC_NETWORK, "data.name": "isic2019-flamby"}),
 }
 
 _ATTACKS: Final = {"targeted": ("label-flip",), "untargeted": ("label-permutation",)}
