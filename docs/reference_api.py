@@ -74,8 +74,8 @@ def api_pages() -> dict[str, str]:
         for target, anchor in anchors.items():
             homes[target] = f"api/{path}.md#{anchor}"
     overview = [HEAD]
-    for name in sorted(package.exports or ()):
-        target = _member(package, str(name))
+    for name in sorted(str(one) for one in package.exports or ()):
+        target = _member(package, name)
         link = homes.get(_home(target))
         shown = f"[`{name}`]({link})" if link else f"`{name}`"
         overview.append(f"| {shown} | {_cell(_first(target))} |")

@@ -136,6 +136,21 @@ def test_a_file_with_other_columns_is_refused_and_left_alone(tmp_path: Path) -> 
     assert file.read_text() == before
 
 
+def test_a_run_that_fails_in_its_first_round_is_a_row_without_accuracies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedgt.errors import ProtocolError
+    from fedgt.experiment.sweep import row_of
+
+    def failing(*_: Any, **__: Any) -> Any:
+        raise ProtocolError("nothing works")
+
+    monkeypatch.setattr("fedgt.experiment.one_run._one_round", failing)
+    (result,) = run_batch(specs(6)[:1], masks=False)
+    row = row_of(Planned(spec=specs(6)[0]), result, masks=False)
+    assert (row["status"], row["top1_accuracy_percent"], row["attack_accuracy_percent"]) == ("failed", "", "")
+
+
 def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
     """What is left of a sweep that was stopped before it wrote a word."""
     file = tmp_path / "rows.csv"

@@ -16,7 +16,7 @@ from fedgt.engine import ClientEndpoint, LocalTransport, secure_sums
 from fedgt.errors import DesignError, ProtocolError, SpecError
 from fedgt.experiment.spec import ExperimentSpec, FaultSpec
 from fedgt.experiment.unmasked import UnmaskedSums
-from fedgt.federation import Federation, Validation
+from fedgt.federation import DecodeSettings, Federation, Validation
 from fedgt.grouping import Grouping, assign
 from fedgt.privacy import Ledger, minimum_support
 from fedgt.train import (
@@ -212,6 +212,8 @@ def _check_test(
             f"privacy = {spec.privacy}, but the group sums of design {grouping.design.name!r} give {reached} at most; take "
             "another design, or promise less"
         )
+    if spec.screen.kind == "graded":
+        DecodeSettings(largest=spec.decode.max_malicious).largest_graded(len(clients))
     label, present = spec.screen.source_label, np.unique(data.train_labels[split.validation])
     if label is not None and label >= data.classes:
         raise SpecError(f"screen.source_label = {label}, but the classes of {data.name} are 0 to {data.classes - 1}")

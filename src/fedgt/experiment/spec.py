@@ -192,7 +192,10 @@ class DecodeSpec(_Section):
         None, ge=0, le=1, description="P(malicious) of every client, instead of an estimate."
     )
     max_malicious: int | None = Field(
-        None, ge=0, description="n_m^max itself; graded evidence takes a minority, (n - 1) / 2, if it is not given."
+        None,
+        ge=0,
+        description="n_m^max itself; if it is not given, graded evidence takes a minority, (n - 1) / 2, or as many as can "
+        "be searched.",
     )
     on_undecidable: Literal["stop", "keep-all", "follow-decoder"] = Field(
         "stop", description="What happens when no group is clean, or everybody is flagged."

@@ -205,7 +205,9 @@ def _block(block: list[Planned], masks: bool, data_dir: Path | None) -> list[Row
 def row_of(planned: Planned, result: RunResult, *, masks: bool) -> Row:
     """One run as a row of the file."""
     spec, variant = planned.spec, planned.variant
-    last, test = result.rounds[-1], result.test
+    test = result.test
+    # A run that failed in its first round has no accuracy.
+    last = result.rounds[-1] if result.rounds else None
     fedgt = spec.method == "fedgt"
     values = (
         spec.digest,
@@ -224,9 +226,9 @@ def row_of(planned: Planned, result: RunResult, *, masks: bool) -> Row:
         "some-group-clean" if spec.attack.require_clean_group else "all",
         spec.decode.after_test if fedgt else "",
         spec.seed,
-        f"{100 * last.top1_accuracy:.4f}",
-        f"{100 * last.balanced_accuracy:.4f}",
-        "" if last.attack_accuracy is None else f"{100 * last.attack_accuracy:.4f}",
+        "" if last is None else f"{100 * last.top1_accuracy:.4f}",
+        "" if last is None else f"{100 * last.balanced_accuracy:.4f}",
+        "" if last is None or last.attack_accuracy is None else f"{100 * last.attack_accuracy:.4f}",
         result.missed if fedgt else "",
         result.falsely_excluded if fedgt else "",
         "" if test is None or not test.outcomes else str(_wrong(result)),

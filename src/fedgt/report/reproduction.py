@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 DRAWN = ("no-defence", "oracle", "rfa", "count", "delta", "graded")
 """The variants in pictures; all of them are in the tables."""
 
+_PANELS = (1, 3, 5)
+"""The values of n_m in the paper's curves; all others too where these were not run."""
+
 
 def draw(folder: Path, dataset: Dataset, experiment: Experiment) -> list[Path]:
     """Draw what the rows of a data set give, as SVG files beside them.
@@ -56,7 +59,10 @@ def draw(folder: Path, dataset: Dataset, experiment: Experiment) -> list[Path]:
 def _figures(
     dataset: Dataset, experiment: Experiment, attack: str, found: Mapping[Cell, Sequence[Row]]
 ) -> Iterator[tuple[str, "Figure"]]:
-    members = {cell: rows for cell, rows in found.items() if cell.attack == attack and cell.variant in DRAWN}
+    # In one order, so that a method has one colour in all pictures.
+    members = {
+        cell: rows for name in DRAWN for cell, rows in found.items() if cell.attack == attack and cell.variant == name
+    }
     if not members:
         return
     title = f"{dataset}, {experiment}, {attack}"

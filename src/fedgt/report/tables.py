@@ -120,10 +120,11 @@ def comparisons(folder: Path) -> Iterator[Comparison]:
 
 
 def rows_of(cell: Cell, dataset: Dataset, *, experiment: Experiment, rows: Mapping[str, Row]) -> list[Row]:
-    """The rows of a cell, by the hashes of its specifications."""
+    """The rows of a cell, by the hashes of its specifications; runs that ended early have no final accuracy."""
     seeds = 1 + max((int(row["seed"]) for row in rows.values()), default=-1)
     wanted = planned(cell, dataset, experiment=experiment, seeds=seeds)
-    return [rows[one.spec.digest] for one in wanted if one.spec.digest in rows]
+    found = [rows[one.spec.digest] for one in wanted if one.spec.digest in rows]
+    return [row for row in found if row["status"] == "finished"]
 
 
 def _of_experiment(experiment: Experiment, dataset: Dataset, rows: Mapping[str, Row]) -> Iterator[Comparison]:

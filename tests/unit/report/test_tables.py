@@ -44,6 +44,7 @@ def write_rows(
                         "missed_clients": 1 if variant == "graded" else "",
                         "falsely_excluded_clients": 0 if variant == "graded" else "",
                         "privacy_strict": 4,
+                        "status": "finished",
                         "top1_accuracy_by_round_percent": f"80 85 {right}",
                         "attack_accuracy_by_round_percent": f"3 2 {hit}",
                     }
@@ -139,6 +140,13 @@ def test_rows_of_other_specifications_do_not_count(tmp_path: Path) -> None:
     changed = [line.replace(line[:8], "00000000", 1) for line in rest[:4]]
     path.write_text("\n".join([first, *changed, *rest[4:]]) + "\n")
     assert found(tmp_path)["oracle", 3, "top1_accuracy"].runs == 6
+
+
+def test_runs_that_ended_early_do_not_count(tmp_path: Path) -> None:
+    write_rows(tmp_path, {("oracle", 3): (spread(0.04, 0.04), spread(90.3, 0.1))})
+    path = tmp_path / "mnist.csv"
+    path.write_text(path.read_text().replace(",finished,", ",failed,", 3))
+    assert found(tmp_path)["oracle", 3, "top1_accuracy"].runs == 7
 
 
 def test_a_single_run_has_no_interval_and_no_verdict(tmp_path: Path) -> None:
