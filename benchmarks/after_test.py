@@ -75,7 +75,7 @@ def main() -> None:
         # Before the first round the model is random: accuracy of 10 %.
         lost = 3 - np.interp(here[2], np.concatenate([[10.0], best]), np.arange(ROUNDS + 1))
         wrong = [
-            np.mean([float(row[name]) for row in found]) for name in ("missed_clients", "falsely_excluded_clients")
+            np.mean([float(row[name] or 0) for row in found]) for name in ("missed_clients", "falsely_excluded_clients")
         ]
         tested = method.startswith(("graded", "clusters"))
         print(

@@ -221,6 +221,11 @@ def _graded_verdict(
                 else "; kept for now"
             )
         )
+    elif decoding.status == "harmless" and posterior > 1 / 2:
+        name = "undecided"
+        reason = (
+            "it differs from the others along with a few more, but no loss rises with them; kept, as no harm is shown"
+        )
     elif decoding.flagged[column]:
         name = "exclude"
         reason = f"the {heard} sums it is in lie where its poison puts them (probability {_percent(posterior)})"

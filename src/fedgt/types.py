@@ -187,6 +187,10 @@ class ExplainingEvidence(BoundedEvidence, Protocol):
 class LayeredEvidence(ExplainingEvidence, Protocol):
     """Evidence from which the part that one set explains can be taken away, to ask whether there is a second attack."""
 
+    def harm(self, posterior: FloatArray) -> float:
+        """P-value, corrected for the number of classes, of no loss rising with the suspects, float64[clients]."""
+        ...
+
     def two_lines(self) -> float:
         """By how many nats there are two shifts in the same part of the model against one."""
         ...

@@ -6,7 +6,7 @@ several starts), and a client is malicious if it is in either set.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import comb, log
 from typing import Literal
 
@@ -18,7 +18,7 @@ from fedgt.decode.sets import SetPosterior, all_sets, decode_sets
 from fedgt.errors import SpecError
 from fedgt.types import BoolArray, FloatArray, LayeredEvidence, SetEvidence, frozen
 
-GradedStatus = Literal["decided", "nobody", "undecided", "unexplained", "no-evidence"]
+GradedStatus = Literal["decided", "nobody", "harmless", "undecided", "unexplained", "no-evidence"]
 
 SECOND_ATTACK = 0.05
 """Prior probability that an attack is accompanied by one along another line."""
@@ -30,6 +30,11 @@ _SURE = 5.0
 
 SOMEBODY = 3.0
 """Log-odds of some attack against none below which nobody is accused: 20 : 1."""
+
+HARM = 0.15
+"""P-value of the losses above which nobody is accused: honest clients of one camera or one hospital differ along a line too,
+and malice shows in what gets worse. A mild demand, because weak attackers are not to be let go: where the line names attackers
+of IID clients it is below 0.15 in all runs made, where it named honest hospitals it was 0.4 and more."""
 
 _MOST_PAIRED = 300_000
 """Sets up to which pairs are searched."""
@@ -53,7 +58,8 @@ class GradedDecoding:
         against_nobody: log-odds, in nats, of some attack against none, prior included.
         best: The most probable sets, most probable first.
         attacks: 0, 1 or 2: how many lines were found.
-        status: `decided`; `nobody` (no attack is more probable); `undecided` (some client is); `unexplained` (the groups
+        status: `decided`; `nobody` (no attack is more probable); `harmless` (clients differ, but no loss rises with them
+            significantly: nobody is accused); `undecided` (some client is); `unexplained` (the groups
             differ along a line that no set of clients explains); `no-evidence` (nothing could be compared).
         reason: The same in plain words.
     """
@@ -139,12 +145,31 @@ def decode_graded(
         pair = _second_attack(evidence, clients, largest, found) if against > 0 and found.best[0].clients else None
     if pair is not None:
         log_odds, count, ranked = pair
-        return _result(log_odds, count, ranked[:best], against, 2, beta, undecided)
+        return _with_harm(_result(log_odds, count, ranked[:best], against, 2, beta, undecided), evidence)
     if against <= 0:
         return _result(found.log_odds, found.count, found.best, against, 0, beta, undecided)
     if short > _EXPLAINED:
         return _unexplained(found, against, clients, largest)
-    return _result(found.log_odds, found.count, found.best, against, 1, beta, undecided)
+    return _with_harm(_result(found.log_odds, found.count, found.best, against, 1, beta, undecided), evidence)
+
+
+def _with_harm(found: GradedDecoding, evidence: Sequence[LayeredEvidence]) -> GradedDecoding:
+    """The same, but nobody is accused of harm that no loss shows in any of the rounds."""
+    if not found.flagged.any():
+        return found
+    p_value = min(1.0, len(evidence) * min(one.harm(found.posterior) for one in evidence))
+    if p_value <= HARM:
+        return found
+    nobody = np.zeros(len(found.flagged), dtype=np.bool_)
+    return replace(
+        found,
+        flagged=nobody,
+        undecided=nobody,
+        status="harmless",
+        reason=f"{int(found.flagged.sum())} clients differ from the others along one line, but no validation loss rises "
+        f"with them significantly (p = {p_value:.2g}, at most {HARM:g} is needed): honest clients may differ like that, "
+        "nobody is accused",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,21 @@ class Damage:
         ratio: FloatArray = _SHARE * np.where(able, np.logaddexp.reduce(terms, axis=1) - np.log(len(_RISES)), 0.0)
         return ratio
 
+    def p_value(self, posterior: FloatArray) -> float:
+        """How likely losses are that rise so clearly with the suspects if none of them does any harm.
+
+        The smaller of two p-values, of the balanced loss and of the class that rises most clearly (Bonferroni over the
+        classes, and over the two). The suspects were chosen by other features of the same models, so it is not exact.
+
+        Args:
+            posterior: float64[clients]: P(malicious).
+        """
+        moved = posterior[None] @ self.shifts.T
+        freedom = len(self.shifts) - 1
+        by_class = student.sf(self._t(moved, self.by_class)[1][0], freedom)
+        overall = student.sf(self._t(moved, self.by_class.mean(axis=1, keepdims=True))[1][0, 0], freedom)
+        return min(1.0, 2.0 * float(min(overall, by_class.min() * by_class.size)))
+
     def _t(self, moved: FloatArray, losses: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Slopes and their t statistics, float64[B, columns of the losses]; 0 where a set moves nothing."""
         squared = np.einsum("bk,bk->b", moved, moved)[:, None]

@@ -123,6 +123,10 @@ class GradedEvidence:
         """Evidence in nats that there is a line at all."""
         return self.mixture.some()
 
+    def harm(self, posterior: FloatArray) -> float:
+        """P-value of no loss rising with the suspects; see `Damage.p_value`."""
+        return self.damage.p_value(posterior)
+
     def two_lines(self) -> float:
         """By how many nats there is a second line in the same rows, at a right angle to the strongest, against noise."""
         strongest = self.strongest

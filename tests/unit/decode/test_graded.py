@@ -19,7 +19,12 @@ CLASSES, INPUTS = 4, 60
 
 
 def drawn(
-    shifts: np.ndarray, *, rng: np.random.Generator, samples: np.ndarray | None = None, rows: np.ndarray = DESIGN
+    shifts: np.ndarray,
+    *,
+    rng: np.random.Generator,
+    samples: np.ndarray | None = None,
+    rows: np.ndarray = DESIGN,
+    harm: float = 3.0,
 ) -> GradedScreen:
     """One test round: client j's layer is a common one, its own shift, and noise of variance 1 / n_j."""
     n = np.full(15, 100.0) if samples is None else samples
@@ -27,7 +32,7 @@ def drawn(
     shares = rows / rows.sum(axis=1, keepdims=True)
     means = np.tensordot(shares, clients, axes=1) + rng.normal(size=(CLASSES, INPUTS))
     hurt = shares @ (np.abs(shifts).sum(axis=(1, 2)) > 0)
-    losses = 0.5 + 0.05 * rng.normal(size=(len(rows), CLASSES)) + hurt[:, None] * np.array([3.0, 0.0, 0.0, 0.0])
+    losses = 0.5 + 0.05 * rng.normal(size=(len(rows), CLASSES)) + hurt[:, None] * np.array([harm, 0.0, 0.0, 0.0])
     return graded_screen(means, losses, weights=rows, samples=n, erased=np.zeros(len(rows), dtype=np.bool_))
 
 
@@ -146,3 +151,24 @@ def test_more_attackers_than_can_be_searched_are_refused_before_the_first_round(
     spec = make_spec({"privacy": 4, "federation": {"clients": 30}, "decode": {"max_malicious": 12}})
     with pytest.raises(SpecError, match=r"at most 8 can be searched: lower decode\.max_malicious"):
         simulate(spec)
+
+
+def test_clients_that_differ_without_harm_are_not_accused() -> None:
+    """A second camera: three clients move along one line, and no class gets worse with them."""
+    shifts = attack([1, 4, 9], size=2.0, rng=np.random.default_rng(21))
+    harmful, harmless, helpful = (
+        decoded(drawn(shifts, rng=np.random.default_rng(24), harm=harm)) for harm in (3.0, 0.0, -3.0)
+    )
+    assert np.flatnonzero(harmful.flagged).tolist() == [1, 4, 9]
+    assert harmless.status == "harmless"
+    assert "no validation loss rises with them" in harmless.reason
+    assert not (harmless.flagged | harmless.undecided).any()
+    assert not helpful.flagged.any()
+
+
+def test_harm_in_one_of_two_rounds_is_harm() -> None:
+    rng = np.random.default_rng(23)
+    shifts = attack([1, 4, 9], size=2.0, rng=rng)
+    without, with_harm = (drawn(shifts, rng=rng, harm=harm) for harm in (0.0, 3.0))
+    assert decoded(without, without).status == "harmless"
+    assert np.flatnonzero(decoded(without, with_harm).flagged).tolist() == [1, 4, 9]
