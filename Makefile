@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOCK := requirements/lock.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-engines check format bench reference results clean
+.PHONY: help demo test test-fast test-engines check format bench reference results dist clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -50,12 +50,18 @@ bench: $(VENV)/.dev ## speed, as ratios against a named baseline
 	$(BIN)/python benchmarks/decoder.py
 	$(BIN)/python benchmarks/secure_sums.py
 
-reference: $(VENV)/.dev ## regenerate docs/specification.md and docs/result.schema.json
+reference: $(VENV)/.dev ## regenerate docs/specification.md, docs/result.schema.json and docs/dependencies.md
 	$(BIN)/python docs/generate_reference.py
+	$(BIN)/python docs/generate_dependencies.py
 
 results: $(VENV)/.dev ## the demo over 20 seeds and the MNIST tables, into docs/results (the latter needs FEDGT_DATA, half an hour)
 	$(BIN)/python benchmarks/demo_rates.py
 	$(BIN)/python benchmarks/paper_mnist.py
 
+dist: $(VENV)/.dev ## the wheel and the sdist into dist/; the wheel is tried on Python 3.11, 3.12 and 3.13, where they are
+	rm -rf dist
+	$(BIN)/python -m build
+	FEDGT_EVERY_PYTHON=1 $(BIN)/python -m pytest -n 0 -rs tests/integration/test_release.py
+
 clean: ## remove the environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

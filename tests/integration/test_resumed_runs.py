@@ -81,6 +81,7 @@ def interrupted(chosen: ExperimentSpec, folder: Path, number: int, **how: Any) -
         return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", RUNS.values(), ids=RUNS)
 def test_a_run_interrupted_at_any_event_ends_as_if_it_never_was(tmp_path: Path, changes: dict[str, Any]) -> None:
     chosen = spec(changes)
@@ -228,6 +229,18 @@ def test_two_processes_do_not_work_in_one_folder(tmp_path: Path) -> None:
     assert interrupted(spec({}), tmp_path / "run", 8) is None
     with claim(tmp_path / "run"), pytest.raises(SpecError, match="another process is at work"):
         run_into(spec({}), tmp_path / "run", resume=True)
+
+
+def test_a_file_system_without_locks_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import fedgt.experiment.claim as module
+
+    def no_locks(*_: object) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    assert interrupted(spec({}), tmp_path / "run", 8) is None
+    assert module.claimed(tmp_path / "run") is None
+    assert run_into(spec({}), tmp_path / "run", resume=True).status == "finished"
 
 
 def test_a_run_that_could_not_begin_leaves_the_folder_free(tmp_path: Path) -> None:
