@@ -221,9 +221,16 @@ def test_near_misses_of_commands_and_options_are_named() -> None:
     assert "--matrix" in fedgt("decode", "--matrx", "A.csv").stderr
 
 
+START = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from fedgt.cli import main; sys.argv[0] = 'fedgt'; main()"
+)
+"""`fedgt` with Ctrl-C at work: a process that was started in the background has it ignored, and so have its children."""
+
+
 def test_ctrl_c_is_an_exit_code_and_a_line(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "fedgt", "demo", "--out", str(tmp_path / "demo")],
+        [sys.executable, "-c", START, "demo", "--out", str(tmp_path / "demo")],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     deadline = time.monotonic() + 60

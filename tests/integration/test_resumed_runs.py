@@ -249,13 +249,19 @@ def test_a_run_that_could_not_begin_leaves_the_folder_free(tmp_path: Path) -> No
     assert list((tmp_path / "run").iterdir()) == []
 
 
+START = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from fedgt.cli import main; sys.argv[0] = 'fedgt'; main()"
+)
+"""`fedgt` with Ctrl-C at work: a process that was started in the background has it ignored, and so have its children."""
+
 LONG: dict[str, Any] = {"federation.rounds": 20}
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
 def test_a_process_that_is_interrupted_or_killed_goes_on(tmp_path: Path, sent: signal.Signals, code: int) -> None:
     (tmp_path / "s.toml").write_text(spec(LONG).to_toml())
-    fedgt = [sys.executable, "-m", "fedgt", "run"]
+    fedgt = [sys.executable, "-c", START, "run"]
     process = subprocess.Popen([*fedgt, "s.toml", "--out", "a run"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     wanted = tmp_path / "a run" / "sums" / "round-0003-training.npz"
     deadline = time.monotonic() + 60
