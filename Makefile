@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOCK := requirements/lock.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-engines check format bench reference results dist clean
+.PHONY: help demo test test-fast test-engines check format bench reference docs screenshot results dist clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -22,6 +22,10 @@ $(VENV)/.core: pyproject.toml $(LOCK) | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml $(LOCK) | $(BIN)/python
 	$(PIP) install --quiet --constraint $(LOCK) --editable '.[dev]'
+	@touch $@ $(VENV)/.core
+
+$(VENV)/.docs: pyproject.toml $(LOCK) | $(BIN)/python
+	$(PIP) install --quiet --constraint $(LOCK) --editable '.[docs]'
 	@touch $@ $(VENV)/.core
 
 demo: $(VENV)/.core ## 15 clients train on real images, 3 flip labels: watch them being found (no downloads but packages)
@@ -50,13 +54,21 @@ bench: $(VENV)/.dev ## speed, as ratios against a named baseline
 	$(BIN)/python benchmarks/decoder.py
 	$(BIN)/python benchmarks/secure_sums.py
 
-reference: $(VENV)/.dev ## regenerate docs/specification.md, docs/result.schema.json and docs/dependencies.md
+reference: $(VENV)/.dev ## regenerate what docs has from the code: reference, specification, JSON schemas, dependencies
 	$(BIN)/python docs/generate_reference.py
 	$(BIN)/python docs/generate_dependencies.py
 
-results: $(VENV)/.dev ## the demo over 20 seeds and the MNIST tables, into docs/results (the latter needs FEDGT_DATA, half an hour)
+docs: $(VENV)/.docs ## build the documentation site into site/; a broken link or a page that loads from elsewhere fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict --clean
+	$(BIN)/python docs/check_site.py site
+
+screenshot: $(VENV)/.dev ## take docs/images/report.png again, from a real run (needs chromium)
+	$(BIN)/python docs/take_screenshot.py
+
+results: $(VENV)/.dev ## the demo over 20 seeds, and the paper's MNIST tables (these need FEDGT_DATA), into docs/results
 	$(BIN)/python benchmarks/demo_rates.py
-	$(BIN)/python benchmarks/paper_mnist.py
+	$(BIN)/fedgt reproduce rounds --out docs/results/reproduction
+	$(BIN)/fedgt report tables --results docs/results/reproduction > docs/results/reproduction/tables.md
 
 dist: $(VENV)/.dev ## the wheel and the sdist into dist/; the wheel is tried on Python 3.11, 3.12 and 3.13, where they are
 	rm -rf dist
@@ -64,4 +76,4 @@ dist: $(VENV)/.dev ## the wheel and the sdist into dist/; the wheel is tried on 
 	FEDGT_EVERY_PYTHON=1 $(BIN)/python -m pytest -n 0 -rs tests/integration/test_release.py
 
 clean: ## remove the environment and caches
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

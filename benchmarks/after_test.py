@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from fedgt.experiment import PAPER, ExperimentSpec, make_spec
+from fedgt.experiment.sweep import Row, sweep
 from fedgt.types import FloatArray
-from sweep import Row, sweep
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "after_test.csv"
 ROUNDS = 5
@@ -65,7 +65,7 @@ def main() -> None:
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 10
     cells = [(a, m, method) for a in ("label-flip", "label-permutation") for m in (3, 5) for method in METHODS]
     wanted = [(*cell, seed) for cell in cells for seed in range(seeds)]
-    rows = dict(zip(wanted, sweep([spec(*one) for one in wanted], RESULTS, workers=1), strict=True))
+    rows = dict(zip(wanted, sweep([spec(*one) for one in wanted], RESULTS, masks=False), strict=True))
     print("| attack | n_m | method | top-1 % after round 1 | 2 | 3 | 5 | rounds lost | missed / false | r |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for attack, malicious, method in cells:

@@ -2,7 +2,7 @@
 
     FEDGT_DATA=<folder with cifar-10-batches-bin> python benchmarks/cifar_cnn.py [first seed] [seeds]
 
-Needs what `cifar_features.py` needs. Each client has 1,600 images; SGD with momentum .9, learning rate .05, batch 64. Rows
+Needs torch. Each client has 1,600 images; SGD with momentum .9, learning rate .05, batch 64. Rows
 of each cell, three placements of the clients in the ten groups, go to docs/results/cifar_cnn.csv. About 150 s of CPU a cell.
 """
 
@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from cifar_features import read
 from fedgt.decode import decode_graded
 from fedgt.design import named_design
 from fedgt.screen import class_losses, graded_screen
@@ -38,6 +37,12 @@ CELLS = (("flip", 0), ("flip", 1), ("flip", 3), ("flip", 5), ("permutation", 3))
 CLIENTS, IMAGES, ROUNDS, SOURCE, TARGET = 15, 1600, 5, 5, 3
 HEAD = 10 * 1024 + 10
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)
+
+
+def read(folder: Path, names: list[str]) -> tuple[Any, Any]:
+    """uint8[images, 3, 32, 32] and int64[images], from CIFAR-10's binary batches of 3,073 bytes a record."""
+    records = np.concatenate([np.fromfile(folder / name, dtype=np.uint8).reshape(-1, 3073) for name in names])
+    return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0].astype(np.int64)
 
 
 def network() -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedgt.cli.demo_command import DEMO
 from fedgt.experiment import PAPER, make_spec
-from sweep import sweep
+from fedgt.experiment.sweep import sweep
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "demo.csv"
 
@@ -29,7 +29,7 @@ def main() -> None:
         ("oracle", "oracle", {}),
     ):
         specs = [make_spec(DEMO, {"seed": seed, "method": method, **changes}) for seed in range(seeds)]
-        rows = sweep(specs, RESULTS)
+        rows = sweep(specs, RESULTS, masks=False)
 
         def mean(column: str, rows: list[dict[str, str]] = rows) -> str:
             values = [float(row[column]) for row in rows if row[column]]

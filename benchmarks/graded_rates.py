@@ -15,7 +15,6 @@ all models.
 
 import argparse
 import csv
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -96,21 +95,7 @@ KINDS: dict[str, tuple[Attack | None, float]] = {
 
 @lru_cache(maxsize=1)
 def _data(dataset: str) -> ImageData:
-    if dataset == "mnist":
-        return load("mnist")
-    # A linear head on features that `cifar_features.py` has made.
-    with np.load(Path(os.environ["FEDGT_DATA"]) / f"{dataset}.npz") as file:
-        train, test = (file[name].astype(np.float32) for name in ("train", "test"))
-        centre, scale = train.mean(axis=0), train.std(axis=0) + 1e-3
-        return ImageData(
-            name=dataset,
-            train_images=(train - centre) / scale,
-            train_labels=file["train_labels"],
-            test_images=(test - centre) / scale,
-            test_labels=file["test_labels"],
-            classes=10,
-            shape=(1, train.shape[1]),
-        )
+    return load(dataset)
 
 
 class World:

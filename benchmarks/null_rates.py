@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fedgt.cli.demo_command import DEMO
 from fedgt.experiment import make_spec
-from sweep import sweep
+from fedgt.experiment.sweep import sweep
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "null.csv"
 
@@ -35,7 +35,7 @@ def main() -> None:
             )
             for seed in range(seeds)
         ]
-        rows = sweep(specs, RESULTS)
+        rows = sweep(specs, RESULTS, masks=False)
         wrong = sum(int(row["falsely_excluded_clients"]) for row in rows)
         runs = sum(int(row["falsely_excluded_clients"]) > 0 for row in rows)
         total = 15 * seeds

@@ -1,6 +1,12 @@
-"""Writes docs/specification.md and the JSON schemas in docs from the code: `make reference`. A test compares them."""
+"""Writes the reference pages and JSON schemas in docs from the code: `make reference`. A test compares them.
+
+    python docs/generate_reference.py [FOLDER]      # docs, unless another folder is given
+
+The interface pages need `griffelib` (it comes with the extra `dev`).
+"""
 
 import json
+import sys
 from pathlib import Path
 from typing import get_args
 
@@ -10,14 +16,16 @@ from pydantic.fields import FieldInfo
 from fedgt.experiment import ExperimentSpec, result_schema
 from fedgt.experiment.spec import FaultSpec
 from fedgt.planning import plan_schema
+from fedgt.report import report_schema
+from reference_api import api_pages
+from reference_cli import cli_page
 
 HERE = Path(__file__).parent
 HEAD = """# The specification of a run
 
 `fedgt run SPEC.toml --out DIR` reads a TOML file with these keys; only `privacy` has no default. `--set section.key=value`
 changes any of them. The resolved specification, every default written out, is kept as `spec.toml` in the run folder; the
-SHA-256 of its canonical form is the `spec_hash` of the result (`result.schema.json` describes the result). Written by
-`make reference`.
+SHA-256 of its canonical form is the `spec_hash` of the result ([schema](result.schema.json)). Written by `make reference`.
 
 | key | values | default | meaning |
 |---|---|---|---|"""
@@ -25,7 +33,7 @@ KINDS = {int: "integer", float: "number", str: "text", bool: "true, false"}
 
 
 def _values(field: FieldInfo) -> str:
-    arguments = get_args(field.annotation)
+    arguments = tuple(value for one in get_args(field.annotation) for value in get_args(one) or (one,))
     if arguments and all(isinstance(value, str) for value in arguments):
         return ", ".join(f"`{value}`" for value in arguments)
     kinds = [KINDS[kind] for kind in (arguments or (field.annotation,)) if kind in KINDS] or ["rows of integers"]
@@ -58,9 +66,18 @@ def reference() -> dict[str, str]:
         "specification.md": "\n".join([HEAD, *_rows(ExperimentSpec)]) + "\n",
         "result.schema.json": json.dumps(result_schema(), indent=1) + "\n",
         "plan.schema.json": json.dumps(plan_schema(), indent=1) + "\n",
+        "report.schema.json": json.dumps(report_schema(), indent=1) + "\n",
+        "reference/cli.md": cli_page(),
+        **api_pages(),
     }
 
 
-if __name__ == "__main__":
+def write(folder: Path) -> None:
+    """All of `reference()` below a folder."""
     for name, content in reference().items():
-        (HERE / name).write_text(content, encoding="utf-8")
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE)

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from fedgt.decode import ESTIMATORS, METHODS, STRATEGIES, Estimator, Method, Strategy
+from fedgt.decode import ESTIMATORS, METHODS, STRATEGIES, Estimator, Method, Strategy, largest_scored
 from fedgt.engine import TakesSums, Transport, secure_sums
 from fedgt.errors import SpecError
 from fedgt.exclude import ON_UNDECIDABLE, ON_UNDECIDED, ON_UNTESTED, OnUndecidable, OnUndecided, OnUntested
@@ -168,7 +168,8 @@ class DecodeSettings:
         rates: What is assumed about the tests; the paper has p = 0.05 both ways.
         beta: Weight of a misdetection against a false alarm.
         kappa: Defines n_m^max.
-        largest: n_m^max itself, when the user knows it; floor((n - 1) / 2) for graded evidence if not given.
+        largest: n_m^max itself, when the user knows it; for graded evidence, if not given, floor((n - 1) / 2), or as many as
+            can be searched (8 of 30 clients).
         nobody: Prior probability that nobody is malicious.
         undecided: A posterior from this to one minus this is not decided.
         on_undecided: The policy for such clients.
@@ -215,5 +216,17 @@ class DecodeSettings:
             raise SpecError(f"undecided = {self.undecided}; a probability above 0 and up to 0.5 is needed")
 
     def largest_graded(self, clients: int) -> int:
-        """The most malicious clients that graded evidence considers: a minority, and one at least."""
-        return max(1, (clients - 1) // 2) if self.largest is None else max(1, self.largest)
+        """The most malicious clients that graded evidence considers: a minority that can be searched, and one at least.
+
+        Raises:
+            SpecError: If a larger number was asked for than can be searched.
+        """
+        searched = largest_scored(clients)
+        if self.largest is None:
+            return max(1, min((clients - 1) // 2, searched))
+        if self.largest > searched:
+            raise SpecError(
+                f"at most {self.largest} malicious clients of {clients} are more sets than can be scored one by one; at "
+                f"most {searched} can be searched: lower decode.max_malicious"
+            )
+        return max(1, self.largest)

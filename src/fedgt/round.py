@@ -131,6 +131,7 @@ def screening_round(
         last: Whether no further test round follows: then undecided clients are decided.
     """
     _check_layer(screen, parameters, grouping.design, validation)
+    largest = decoding.largest_graded(grouping.design.clients) if screen.kind == "graded" else 0
     groups = [grouping.members(i, present) for i in range(grouping.design.groups)]
     taken = take(federation, parameters, round=round, purpose="test", groups=groups, test=True)
     sums = taken.sums.sums
@@ -146,7 +147,7 @@ def screening_round(
         found = decode_graded(
             evidence,
             clients=real.design.clients,
-            largest=decoding.largest_graded(real.design.clients),
+            largest=largest,
             nobody=decoding.nobody,
             beta=decoding.beta,
             undecided=decoding.undecided,

@@ -1,4 +1,4 @@
-"""The paper's setting on real MNIST; the whole tables are in benchmarks/paper_mnist.py."""
+"""The paper's setting on real MNIST; the whole tables are made by `fedgt reproduce`."""
 
 from pathlib import Path
 from typing import Any

@@ -46,7 +46,7 @@ class RoundBar:
 
 
 @contextmanager
-def round_bar(what: str) -> Iterator[RoundBar]:
+def round_bar(what: str, unit: str = "rounds") -> Iterator[RoundBar]:
     """Rounds, time left, accuracy, stage of the secure aggregation; above: verdicts, and what fedgt logs (dropouts, ...).
 
     Yields:
@@ -60,7 +60,7 @@ def round_bar(what: str) -> Iterator[RoundBar]:
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
         MofNCompleteColumn(),
-        TextColumn("rounds"),
+        TextColumn(unit),
         TimeRemainingColumn(),
         TextColumn("{task.fields[measured]}", markup=False),
         TextColumn("{task.fields[stage]}", markup=False, style="dim"),

@@ -21,7 +21,7 @@ from fedgt.decode.explanation import explain
 from fedgt.decode.graded import GradedDecoding, decode_graded, sparse_prior
 from fedgt.decode.priors import CountPrior, IndependentPrior, Prior
 from fedgt.decode.ranked import RankedSet, ranked_sets
-from fedgt.decode.sets import SetPosterior, decode_sets
+from fedgt.decode.sets import SetPosterior, decode_sets, largest_scored
 from fedgt.decode.strategies import (
     ESTIMATORS,
     STRATEGIES,
@@ -72,6 +72,7 @@ __all__ = [
     "expected_errors",
     "explain",
     "forward_backward",
+    "largest_scored",
     "ranked_sets",
     "sparse_prior",
     "stacked",

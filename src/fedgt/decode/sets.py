@@ -14,10 +14,20 @@ from fedgt.errors import ContradictoryOutcomesError, DesignError, ShapeError
 from fedgt.types import BoolArray, FloatArray, IntArray, SetEvidence, frozen
 
 MAX_SETS = 20_000_000
+"""As many sets are scored at most."""
 _BATCH = 1 << 16
 _STEP = 256
 _TIE = 1e-9
 _SMALL = 1e-280
+
+
+def largest_scored(clients: int) -> int:
+    """The largest q such that all sets of at most q of so many clients can be scored: 8 of 30, 6 of 50."""
+    total, size = 1, 0
+    while size < clients and total + comb(clients, size + 1) <= MAX_SETS:
+        size += 1
+        total += comb(clients, size)
+    return size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -7,7 +7,7 @@ labels), and these trainings are one batch (`fedgt.train.train_runs`).
 
 import json
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from fedgt.experiment.one_run import Demand, run_steps
 from fedgt.experiment.result import RunResult
 from fedgt.experiment.simulation import Simulation, simulate
 from fedgt.experiment.spec import ExperimentSpec
-from fedgt.train import ImageData, load
+from fedgt.train import Cohort, ImageData, LogisticRegression, load
 from fedgt.train.runs import RunTask, train_runs
 from fedgt.types import IntArray, Parameters
 
@@ -80,18 +80,18 @@ def run_batch(
     results: dict[int, RunResult] = {}
     worlds: dict[str, list[int]] = {}
     for number, spec in enumerate(specs):
-        worlds.setdefault(_world(spec), []).append(number)
+        worlds.setdefault(world_of(spec), []).append(number)
     with threadpool_limits(1, user_api="blas"):
         for members in worlds.values():
             began = time.process_time()
             shared = load(specs[members[0]].data.name, data_dir) if data is None else data
-            found = _run_world({number: specs[number] for number in members}, shared, masks=masks, on_steps=on_steps)
+            found = _runworld_of({number: specs[number] for number in members}, shared, masks=masks, on_steps=on_steps)
             each = (time.process_time() - began) / len(members)
             results |= {number: one.model_copy(update={"cpu_seconds": each}) for number, one in found.items()}
     return [results[number] for number in range(len(specs))]
 
 
-def _world(spec: ExperimentSpec) -> str:
+def world_of(spec: ExperimentSpec) -> str:
     """What makes two runs share data, shares, first model and sample order."""
     return json.dumps(
         [
@@ -103,16 +103,14 @@ def _world(spec: ExperimentSpec) -> str:
     )
 
 
-def _run_world(
+def _runworld_of(
     specs: dict[int, ExperimentSpec], data: ImageData, *, masks: bool, on_steps: OnSteps | None
 ) -> dict[int, RunResult]:
     results: dict[int, RunResult] = {}
     running = []
     for number, spec in specs.items():
         simulation = simulate(spec, data=data, masks=masks)
-        running.append(
-            _Running(number=number, spec=spec, simulation=simulation, steps=run_steps(spec, simulation))
-        )
+        running.append(_Running(number=number, spec=spec, simulation=simulation, steps=run_steps(spec, simulation)))
     while running:
         for one in running:
             result = one.advance()
@@ -141,20 +139,46 @@ def _train(running: Sequence[_Running]) -> None:
         for (_, kind), owners in tasks.items():
             kinds.setdefault(kind, owners[0].simulation.cohort.labels)
             starts.append(_demanded(owners[0]))
-        order = list(kinds)
         cohort = next(iter(tasks.values()))[0].simulation.cohort
-        trained = train_runs(
-            [RunTask(start=start, labels=order.index(kind)) for start, (_, kind) in zip(starts, tasks, strict=True)],
+        kind_of = [kind for _, kind in tasks]
+        trained = _trained(cohort, client, starts, kind_of, kinds, round=round_number)
+        for owners, model in zip(tasks.values(), trained, strict=True):
+            for owner in owners:
+                owner.simulation.cohort.give(client, _demanded(owner), model, round=round_number)
+
+
+def _trained(
+    cohort: Cohort,
+    client: str,
+    starts: Sequence[Parameters],
+    kind_of: Sequence[str],
+    kinds: Mapping[str, IntArray],
+    *,
+    round: int,
+) -> Sequence[Parameters]:
+    """One client trained from each start on the labels of its kind."""
+    if isinstance(cohort.model, LogisticRegression):
+        order = list(kinds)
+        return train_runs(
+            [RunTask(start=start, labels=order.index(kind)) for start, kind in zip(starts, kind_of, strict=True)],
             model=cohort.model,
             images=cohort.images,
             label_sets=list(kinds.values()),
             part=cohort.parts[client],
-            rng=cohort.shuffler(client, round=round_number),
+            rng=cohort.shuffler(client, round=round),
             training=cohort.training,
         )
-        for owners, model in zip(tasks.values(), trained, strict=True):
-            for owner in owners:
-                owner.simulation.cohort.give(client, _demanded(owner), model, round=round_number)
+    return [
+        cohort.model.train_clients(
+            start,
+            images=cohort.images,
+            labels=kinds[kind],
+            parts=[cohort.parts[client]],
+            rngs=[cohort.shuffler(client, round=round)],
+            training=cohort.training,
+        )[0]
+        for start, kind in zip(starts, kind_of, strict=True)
+    ]
 
 
 def _demanded(one: _Running) -> Parameters:

@@ -7,6 +7,7 @@ defence gets the `Federation`, the `Grouping` and the server's validation set.
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from fedgt.engine import ClientEndpoint, LocalTransport, secure_sums
 from fedgt.errors import DesignError, ProtocolError, SpecError
 from fedgt.experiment.spec import ExperimentSpec, FaultSpec
 from fedgt.experiment.unmasked import UnmaskedSums
-from fedgt.federation import Federation, Validation
+from fedgt.federation import DecodeSettings, Federation, Validation
 from fedgt.grouping import Grouping, assign
 from fedgt.privacy import Ledger, minimum_support
 from fedgt.train import (
@@ -27,13 +28,18 @@ from fedgt.train import (
     attack_named,
     draw_malicious,
     load,
+    nested_malicious,
+    partition_centres,
     partition_dirichlet,
     partition_iid,
     poison,
+    unusual_clients,
 )
+from fedgt.train.model import Model
 from fedgt.types import IntArray, Parameters
 
 _MOST_REDRAWS = 10_000
+_AMONG_UNUSUAL = {"nested": 0, "nested-neither": 0, "nested-one": 1, "nested-both": 2}
 _SEATS, _PARTITION, _MALICIOUS, _POISON, _INITIAL = range(5)  # independent streams of one seed
 
 
@@ -45,11 +51,11 @@ class Simulation:
         federation: What the server works with.
         grouping: Who sits in which column; None for methods without groups.
         validation: The server's validation set.
-        model: The one-layer network.
+        model: What is trained.
         initial: The first global model.
         clients: Client ids, by client number.
         malicious: The ids of the malicious clients: never given to the defence.
-        test_images: float32[samples, features], for the accuracies of the report.
+        test_images: float32[samples, features] (uint8 for image networks), for the accuracies of the report.
         test_labels: int64[samples].
         begin_round: Tells the simulated clients which round begins and who takes part.
         present: Round -> the ids of the clients that are there.
@@ -59,11 +65,11 @@ class Simulation:
     federation: Federation
     grouping: Grouping | None
     validation: Validation
-    model: LogisticRegression
+    model: Model
     initial: Parameters
     clients: tuple[str, ...]
     malicious: frozenset[str]
-    test_images: np.ndarray[tuple[int, ...], np.dtype[np.float32]]
+    test_images: np.ndarray[tuple[int, ...], np.dtype[Any]]
     test_labels: IntArray
     begin_round: Callable[[int, Collection[str]], None]
     present: Callable[[int], tuple[str, ...]]
@@ -93,7 +99,7 @@ def simulate(
     clients = tuple(f"client-{j:0{width}d}" for j in range(n))
     split = _partition(spec, data)
     grouping = _grouping(spec, clients) if spec.method == "fedgt" or spec.attack.require_clean_group else None
-    attackers = _attackers(spec, clients, grouping)
+    attackers = _attackers(spec, clients, grouping, split, data)
     attack = attack_named(spec.attack.kind, source=spec.attack.source, target=spec.attack.target)
     labels = poison(
         data.train_labels,
@@ -104,7 +110,12 @@ def simulate(
     )
     if grouping is not None and spec.method == "fedgt":
         _check_test(spec, data, grouping, split, clients)
-    model = LogisticRegression(classes=data.classes, features=data.train_images.shape[1])
+    model = _model(spec, data, data_dir)
+    if spec.method == "fedgt" and spec.screen.layer != model.classification_layer:
+        raise SpecError(
+            f"screen.layer = {spec.screen.layer!r}: the classification layer of {spec.training.model} is "
+            f"{model.classification_layer!r}"
+        )
     cohort = Cohort(
         model=model,
         images=data.train_images,
@@ -114,6 +125,10 @@ def simulate(
             learning_rate=spec.training.learning_rate,
             batch_size=spec.training.batch_size,
             epochs=spec.training.local_epochs,
+            momentum=spec.training.momentum,
+            weight_decay=spec.training.weight_decay,
+            focusing=spec.training.focusing,
+            class_weights=spec.training.class_weights,
         ),
         seed=spec.seed,
     )
@@ -197,10 +212,8 @@ def _check_test(
             f"privacy = {spec.privacy}, but the group sums of design {grouping.design.name!r} give {reached} at most; take "
             "another design, or promise less"
         )
-    if spec.screen.layer not in ("weight",):
-        raise SpecError(
-            f"screen.layer = {spec.screen.layer!r}: the one-layer network's classification layer is 'weight'"
-        )
+    if spec.screen.kind == "graded":
+        DecodeSettings(largest=spec.decode.max_malicious).largest_graded(len(clients))
     label, present = spec.screen.source_label, np.unique(data.train_labels[split.validation])
     if label is not None and label >= data.classes:
         raise SpecError(f"screen.source_label = {label}, but the classes of {data.name} are 0 to {data.classes - 1}")
@@ -209,6 +222,31 @@ def _check_test(
             f"screen.source_label = {label} has no sample among the {spec.data.validation} of the validation set (labels "
             f"present: {', '.join(map(str, present.tolist()))}); take more, or another utility"
         )
+
+
+def _model(spec: ExperimentSpec, data: ImageData, data_dir: Path | None) -> Model:
+    pictures = data.train_images.dtype == np.uint8
+    if spec.training.model == "linear":
+        if pictures:
+            raise SpecError(
+                f"data.name = {data.name!r} are pictures: take training.model = 'resnet18' or 'efficientnet-b0', or their "
+                f"features, data.name = '{data.name}-lite0'"
+            )
+        return LogisticRegression(classes=data.classes, features=data.train_images.shape[1])
+    if not pictures:
+        raise SpecError(
+            f"training.model = {spec.training.model!r} needs pictures: take data.name = 'cifar10' or 'isic2019', not "
+            f"{data.name!r}"
+        )
+    from fedgt.train.image_network import ImageNetwork, published_weights
+
+    return ImageNetwork(
+        architecture=spec.training.model,
+        classes=data.classes,
+        side=data.shape[1],
+        weights=published_weights(spec.training.model, data_dir) if spec.training.pretrained else None,
+        device=spec.training.device,
+    )
 
 
 class _Faults:
@@ -247,6 +285,14 @@ def _partition(spec: ExperimentSpec, data: ImageData) -> Partition:
             validation=spec.data.validation,
             rng=rng,
         )
+    if spec.data.partition == "centres":
+        if data.centres is None:
+            raise SpecError(
+                f'data.partition = "centres", but nobody knows the centres of {data.name}; take "iid" or "dirichlet"'
+            )
+        return partition_centres(
+            centres=data.centres, clients=spec.federation.clients, validation=spec.data.validation, rng=rng
+        )
     return partition_dirichlet(
         labels=data.train_labels,
         clients=spec.federation.clients,
@@ -260,10 +306,12 @@ def _grouping(spec: ExperimentSpec, clients: tuple[str, ...]) -> Grouping:
     return assign(design_of(spec), clients, rng=_stream(spec, _SEATS))
 
 
-def _attackers(spec: ExperimentSpec, clients: tuple[str, ...], grouping: Grouping | None) -> list[int]:
+def _attackers(
+    spec: ExperimentSpec, clients: tuple[str, ...], grouping: Grouping | None, split: Partition, data: ImageData
+) -> list[int]:
     rng = _stream(spec, _MALICIOUS)
     for _ in range(_MOST_REDRAWS):
-        drawn: list[int] = draw_malicious(clients=len(clients), count=spec.attack.malicious, rng=rng).tolist()
+        drawn = _drawn(spec, split, data, rng)
         if not spec.attack.require_clean_group or grouping is None:
             return drawn
         ids = {clients[j] for j in drawn}
@@ -273,3 +321,22 @@ def _attackers(spec: ExperimentSpec, clients: tuple[str, ...], grouping: Groupin
         f"attack.require_clean_group: {spec.attack.malicious} malicious clients contaminated every group in "
         f"{_MOST_REDRAWS} draws; take fewer, or another design"
     )
+
+
+def _drawn(spec: ExperimentSpec, split: Partition, data: ImageData, rng: np.random.Generator) -> list[int]:
+    count, n = spec.attack.malicious, spec.federation.clients
+    among = _AMONG_UNUSUAL.get(spec.attack.placement)
+    if among is None:
+        chosen = draw_malicious(clients=n, count=count, rng=rng)
+    else:
+        unusual: tuple[int, ...] = ()
+        if spec.attack.placement != "nested":
+            if data.centres is None or spec.data.partition != "centres":
+                raise SpecError(
+                    f'attack.placement = "{spec.attack.placement}" needs data.partition = "centres"; take "nested" or '
+                    '"uniform"'
+                )
+            unusual = unusual_clients(parts=split.clients, labels=data.train_labels, centres=data.centres)
+        chosen = nested_malicious(clients=n, count=count, unusual=unusual[:2], among=among, rng=rng)
+    drawn: list[int] = chosen.tolist()
+    return drawn

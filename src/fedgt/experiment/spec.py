@@ -19,6 +19,19 @@ PAPER: Mapping[str, str] = {"design.name": "auto", "screen.kind": "clusters", "s
 """Dotted keys that restore the paper's method: its designs (15 x 8, 30 x 12), its screen, and, by `decode.strategy`, one of
 its two strategies `count` and `delta`."""
 
+DatasetName = Literal[
+    "digits",
+    "mnist",
+    "fashion-mnist",
+    "cifar10",
+    "isic2019",
+    "isic2019-flamby",
+    "cifar10-lite0",
+    "isic2019-lite0",
+    "isic2019-lite0-flamby",
+]
+ModelName = Literal["linear", "resnet18", "efficientnet-b0"]
+Placement = Literal["uniform", "nested", "nested-neither", "nested-one", "nested-both"]
 Method = Literal["fedgt", "no-defence", "oracle", "rfa"]
 Stage = Literal["absent", "keys", "shares", "masked", "unmask"]
 
@@ -31,8 +44,14 @@ class _Section(BaseModel):
 class DataSpec(_Section):
     """What is learnt, and how it is shared out."""
 
-    name: Literal["digits", "mnist", "fashion-mnist"] = Field("digits", description="The data set.")
-    partition: Literal["iid", "dirichlet"] = Field("iid", description="How training samples are shared out.")
+    name: DatasetName = Field(
+        "digits", description="The data set; `-lite0` are features of a frozen network, see `fedgt features`."
+    )
+    partition: Literal["iid", "dirichlet", "centres"] = Field(
+        "iid",
+        description="How training samples are shared out; `centres`: by where they come from, the largest share halved "
+        "until there are enough (data sets with centres only).",
+    )
     concentration: float = Field(1.0, gt=0, description="Of the Dirichlet partition; small means heterogeneous.")
     validation: int = Field(100, ge=1, description="Samples of the server's validation set; nobody trains on them.")
 
@@ -46,11 +65,31 @@ class FederationSpec(_Section):
 
 
 class TrainingSpec(_Section):
-    """Local training: minibatch SGD on the cross-entropy of the one-layer network."""
+    """Local training: minibatch SGD on the loss of the one-layer network."""
 
     learning_rate: float = Field(0.01, gt=0, description="Of plain SGD.")
     batch_size: int = Field(64, ge=1, description="Samples a step; the last batch may be shorter.")
     local_epochs: int = Field(1, ge=1, description="Passes over the own samples in a round.")
+    momentum: float = Field(0.0, ge=0, lt=1, description="Of the velocity; every round starts at rest.")
+    weight_decay: float = Field(0.0, ge=0, description="This times the parameters is added to the gradient.")
+    focusing: float = Field(0.0, ge=0, description="gamma of the focal loss, 0 or at least 1; 0 is the cross-entropy.")
+    class_weights: tuple[float, ...] | None = Field(
+        None, description="Weight of each class in the loss; ones if not given."
+    )
+
+    model: ModelName = Field(
+        "linear", description="The one-layer network, or an image network of torchvision (needs the extra `train`)."
+    )
+    pretrained: bool = Field(
+        False,
+        description="Image networks: start from torchvision's ImageNet weights, out of the data folder or its cache.",
+    )
+    device: str = Field("auto", description="Image networks: cpu, cuda, or a GPU where there is one.")
+
+    @field_validator("class_weights", mode="before")
+    @classmethod
+    def _weights_as_tuple(cls, weights: object) -> object:
+        return tuple(weights) if isinstance(weights, list) else weights
 
 
 class AttackSpec(_Section):
@@ -59,7 +98,12 @@ class AttackSpec(_Section):
     kind: Literal["label-flip", "label-permutation", "random-labels"] = Field(
         "label-flip", description="Targeted, or untargeted: every label moved by one, or drawn anew."
     )
-    malicious: int = Field(0, ge=0, description="n_m, drawn uniformly at random.")
+    malicious: int = Field(0, ge=0, description="n_m.")
+    placement: Placement = Field(
+        "uniform",
+        description="`uniform`: drawn anew for each n_m. `nested`: those of a smaller n_m are among those of a larger one; "
+        "`nested-neither`, `nested-one`, `nested-both`: and so many of the two clients that hold the most unusual centre.",
+    )
     source: int = Field(1, ge=0, description="Label under attack (label-flip).")
     target: int = Field(7, ge=0, description="What it is flipped to (label-flip).")
     require_clean_group: bool = Field(
@@ -148,7 +192,10 @@ class DecodeSpec(_Section):
         None, ge=0, le=1, description="P(malicious) of every client, instead of an estimate."
     )
     max_malicious: int | None = Field(
-        None, ge=0, description="n_m^max itself; graded evidence takes a minority, (n - 1) / 2, if it is not given."
+        None,
+        ge=0,
+        description="n_m^max itself; if it is not given, graded evidence takes a minority, (n - 1) / 2, or as many as can "
+        "be searched.",
     )
     on_undecidable: Literal["stop", "keep-all", "follow-decoder"] = Field(
         "stop", description="What happens when no group is clean, or everybody is flagged."
@@ -184,6 +231,10 @@ class FaultSpec(_Section):
     client: int = Field(ge=0, description="0-based client number.")
     round: int = Field(ge=1, description="From 1.")
     stage: Stage = Field("absent", description="`absent` from the start, or the stage at which it falls silent.")
+
+
+_CAME_LATER: Mapping[tuple[str, str], Any] = {("training", "model"): "linear", ("training", "pretrained"): False}
+"""Keys that the hash leaves out at these values."""
 
 
 class ExperimentSpec(_Section):
@@ -252,9 +303,15 @@ class ExperimentSpec(_Section):
     def digest(self) -> str:
         """SHA-256 of the canonical JSON of the resolved specification: the key of its results.
 
-        How the work is carried out (workers, timeout) is left out: it does not change the result.
+        How the work is carried out (workers, timeout, device) is left out, and so is a key that came later while it has
+        the value that changes nothing: results of earlier versions keep their key.
         """
-        content = self.model_dump(mode="json", exclude={"secure_aggregation": {"workers", "timeout_seconds"}})
+        content = self.model_dump(
+            mode="json", exclude={"secure_aggregation": {"workers", "timeout_seconds"}, "training": {"device"}}
+        )
+        for (section, key), unchanged in _CAME_LATER.items():
+            if content[section][key] == unchanged:
+                del content[section][key]
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 

@@ -1,7 +1,7 @@
-"""The protocol's sums without its masks: the same fixed-point integers, added in the clear. For Monte Carlo experiments only.
+"""The protocol's sums without its masks: the same fixed-point integers, added in the clear. For Monte Carlo only.
 
-Masks cancel in an opened sum, so what the server learns is the sum of the clients' encodings in the ring; here they are added
-directly. Nothing is hidden from anybody, nobody can leave, and bytes are not counted. Tests compare with the protocol.
+Masks cancel in an opened sum, so what the server learns is the sum of the clients' encodings in the ring; here they are
+added directly. Nothing is hidden from anybody, nobody can leave, and bytes are not counted. Tests compare with the protocol.
 """
 
 from collections.abc import Mapping
@@ -58,7 +58,8 @@ class UnmaskedSums:
                     totals[number][start : start + levels.size] += levels
         withheld = authorise(plan.groups)
         sums = tuple(
-            _sum(plan, number, total, reason) for number, (total, reason) in enumerate(zip(totals, withheld, strict=True))
+            _sum(plan, number, total, reason)
+            for number, (total, reason) in enumerate(zip(totals, withheld, strict=True))
         )
         return SecureSums(
             sums=sums,

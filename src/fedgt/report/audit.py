@@ -61,7 +61,7 @@ def audit(folder: Path) -> dict[str, Any]:
         folder: As `fedgt run --out` leaves it. Only read.
 
     Returns:
-        The object that `report.json` holds; docs/howto/read-a-report.md explains its parts.
+        The object that `report.json` holds: `fedgt.report.schema.Report`; docs/howto/read-a-report.md explains its parts.
 
     Raises:
         SpecError: If the folder holds no usable result.

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from fedgt.errors import SpecError
 
@@ -159,6 +160,48 @@ def rounds_figure(
     return figure
 
 
+def rounds_grid_figure(
+    panels: Mapping[int, Mapping[str, npt.NDArray[np.floating]]],
+    *,
+    metric: Metric,
+    test_round: int | None = None,
+    title: str = "",
+) -> "Figure":
+    """A metric over communication rounds, one panel for each n_m: the paper's layout of a row of its curves.
+
+    Args:
+        panels: n_m -> method -> float[runs, rounds], the metric in percent.
+        metric: Names the axis.
+        test_round: Where the mark goes.
+        title: Above the panels.
+
+    Raises:
+        SpecError: If there is nothing to draw, or matplotlib is not installed.
+    """
+    if not any(panels.values()):
+        raise SpecError("no run was given; there is nothing to draw")
+    figure, grid = _blank((4.2 * len(panels), 3.6), columns=len(panels))
+    for axes, (malicious, methods) in zip(np.atleast_1d(grid), panels.items(), strict=True):
+        for k, (method, values) in enumerate(methods.items()):
+            x, mean = 1 + np.arange(values.shape[1]), values.mean(axis=0)
+            colour = COLOURS[k % len(COLOURS)]
+            every = max(1, len(x) // 10)
+            marker = _MARKERS[k % 7]
+            axes.plot(x, mean, _LINES[k % 4], color=colour, marker=marker, markevery=every, markersize=4, label=method)
+        _mark(axes, test_round)
+        axes.set_title(f"n_m = {malicious}", fontsize=10)
+        _rounds_axis(axes)
+        if metric != "attack_accuracy":
+            axes.set_ylim(bottom=None, auto=True)
+            axes.autoscale(axis="y")
+    first = np.atleast_1d(grid)[0]
+    first.set_ylabel(_METRICS[metric])
+    handles, labels = first.get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize=8, ncols=5, loc="outside lower center")
+    figure.suptitle(title, fontsize=11)
+    return figure
+
+
 def malicious_figure(
     values: Mapping[str, Mapping[int, Sequence[float]]],
     *,
@@ -208,7 +251,7 @@ def _test_of(report: Mapping[str, Any]) -> Mapping[str, Any]:
     return test
 
 
-def _blank(size: tuple[float, float], *, rows: int = 1) -> tuple["Figure", Any]:
+def _blank(size: tuple[float, float], *, rows: int = 1, columns: int = 1) -> tuple["Figure", Any]:
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -216,7 +259,7 @@ def _blank(size: tuple[float, float], *, rows: int = 1) -> tuple["Figure", Any]:
         raise SpecError("figures need matplotlib: pip install 'fedgt[plots]'") from error
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
-    return figure, figure.subplots(rows)
+    return figure, figure.subplots(rows, columns)
 
 
 def _rounds_axis(axes: "Axes") -> None:

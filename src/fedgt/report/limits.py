@@ -56,6 +56,7 @@ def _about_the_test(test: Mapping[str, Any], *, binary: bool) -> list[str]:
             "who push in many different directions, or a majority of malicious clients, do not fit that picture.",
             "Few malicious clients whose poison is weak look like nobody malicious.",
         ]
+        said += _about_the_number(test)
     if "?" in test["outcomes"]:
         said.append(
             "Some groups have no outcome. What their members did in the test round shows only in their other groups."
@@ -63,3 +64,13 @@ def _about_the_test(test: Mapping[str, Any], *, binary: bool) -> list[str]:
     if test["status"] not in ("decided", "nobody"):
         said.append(f"The decoder did not reach an ordinary decision: {test['reason']}.")
     return said
+
+
+def _about_the_number(test: Mapping[str, Any]) -> list[str]:
+    """That fewer than a minority of attackers were searched for, where it was so."""
+    clients = len({client for group in test["groups"] for client in group})
+    graded = test.get("graded")
+    largest = len(graded["count_posterior"]) - 1 if graded else 0
+    if not 0 < largest < (clients - 1) // 2:
+        return []
+    return [f"At most {largest} malicious clients of {clients} were considered; more were not searched for."]

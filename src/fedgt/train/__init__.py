@@ -8,13 +8,14 @@ from fedgt.train.attacks import (
     RandomLabels,
     attack_named,
     draw_malicious,
+    nested_malicious,
     poison,
 )
 from fedgt.train.cohort import Cohort
 from fedgt.train.data import ImageData, Standardisation, load
 from fedgt.train.evaluate import attack_accuracy
 from fedgt.train.logistic import LocalTraining, LogisticRegression, train_clients
-from fedgt.train.partition import Partition, partition_dirichlet, partition_iid
+from fedgt.train.partition import Partition, partition_centres, partition_dirichlet, partition_iid, unusual_clients
 from fedgt.train.rfa import rfa_round
 
 __all__ = [
@@ -33,9 +34,12 @@ __all__ = [
     "attack_named",
     "draw_malicious",
     "load",
+    "nested_malicious",
+    "partition_centres",
     "partition_dirichlet",
     "partition_iid",
     "poison",
     "rfa_round",
     "train_clients",
+    "unusual_clients",
 ]

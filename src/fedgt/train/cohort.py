@@ -10,15 +10,17 @@ import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import final
+from typing import Any, final
 
 import numpy as np
+import numpy.typing as npt
 
 from fedgt.engine.client import Client, TrainedModel
 from fedgt.engine.round_message import fingerprint
 from fedgt.errors import ShapeError, SpecError
-from fedgt.train.data import Images, read_only
-from fedgt.train.logistic import LocalTraining, LogisticRegression, train_clients
+from fedgt.train.data import read_only
+from fedgt.train.logistic import LocalTraining
+from fedgt.train.model import Model
 from fedgt.types import IntArray, Parameters, frozen
 
 
@@ -42,8 +44,8 @@ class Cohort:
     The arguments but for the seed can be read as attributes.
 
     Args:
-        model: The shapes of the model.
-        images: float32[samples, features], shared by all clients; not copied if read-only.
+        model: The shapes of the model, and how it is trained.
+        images: float32[samples, features] (uint8 for an image network), shared by all clients; not copied if read-only.
         labels: int64[samples], already poisoned where a client is malicious (`fedgt.train.attacks.poison`).
         parts: Client id -> int64[samples of the client], the sample numbers it holds.
         training: Learning rate, batch size and epochs, the same for all.
@@ -57,8 +59,8 @@ class Cohort:
     def __init__(
         self,
         *,
-        model: LogisticRegression,
-        images: Images,
+        model: Model,
+        images: npt.NDArray[Any],
         labels: IntArray,
         parts: Mapping[str, IntArray],
         training: LocalTraining,
@@ -121,7 +123,7 @@ class Cohort:
         self._known(client)
         if round < 0:
             raise SpecError(f"round {round}: rounds are not negative")
-        self.model.tensors(parameters)
+        self.model.check(parameters)
         key = (round, fingerprint(parameters))
         with self._lock:  # held while training: everybody else of the round waits for this very result
             if any(earlier != round for earlier, _ in self._trained):
@@ -151,9 +153,8 @@ class Cohort:
         return np.random.default_rng([self._seed, round, _client_key(client)])
 
     def _train(self, clients: Collection[str], parameters: Parameters, *, round: int) -> dict[str, TrainedModel]:
-        models = train_clients(
+        models = self.model.train_clients(
             parameters,
-            model=self.model,
             images=self.images,
             labels=self.labels,
             parts=[self.parts[client] for client in clients],

@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgt.errors import ShapeError, SpecError
+from fedgt.train.feature_files import FEATURE_SETS, read_features, test_part
+from fedgt.train.pictures import PICTURE_SETS, read_pictures
 from fedgt.types import IntArray
 
 logger = logging.getLogger(__name__)
@@ -104,32 +106,40 @@ class ImageData:
 
     Attributes:
         name: The name that `load` knows it by, or the user's.
-        train_images: float32[train, pixels]; pixels in [0, 1], then standardised.
+        train_images: float32[train, pixels], pixels in [0, 1], then standardised; or uint8 for image networks, channel by
+            channel.
         train_labels: int64[train], from 0 to classes - 1.
         test_images: float32[test, pixels], treated alike.
         test_labels: int64[test].
         classes: The number of classes.
-        shape: (rows, columns) of an image; rows x columns = pixels.
+        shape: (rows, columns) of an image, the channels one below the other; rows x columns = pixels.
         standardisation: What was done to the pixels.
+        centres: int64[train], where each training sample comes from; None where nobody knows.
 
     Raises:
         ShapeError: If the arrays do not fit together, a label is out of range or a pixel is not finite.
     """
 
     name: str
-    train_images: npt.NDArray[np.float32]
+    train_images: npt.NDArray[Any]
     train_labels: IntArray
-    test_images: npt.NDArray[np.float32]
+    test_images: npt.NDArray[Any]
     test_labels: IntArray
     classes: int
     shape: tuple[int, int]
     standardisation: Standardisation = RAW
+    centres: IntArray | None = None
 
     def __post_init__(self) -> None:
         """Freeze and check."""
+        if self.centres is not None:
+            object.__setattr__(self, "centres", read_only(self.centres, np.int64))
+            if self.centres.shape != self.train_labels.shape:
+                raise ShapeError(f"{self.name}: {self.centres.shape} centres; one for each training sample is needed")
         pixels = self.shape[0] * self.shape[1]
         for part in ("train", "test"):
-            images = read_only(getattr(self, f"{part}_images"), np.float32)
+            given = getattr(self, f"{part}_images")
+            images = read_only(given, np.uint8 if np.asarray(given).dtype == np.uint8 else np.float32)
             labels = read_only(getattr(self, f"{part}_labels"), np.int64)
             if images.ndim != 2 or images.shape[1] != pixels or labels.shape != images.shape[:1]:
                 raise ShapeError(
@@ -141,7 +151,7 @@ class ImageData:
                     f"{self.name}: {part} labels from {labels.min()} to {labels.max()}; "
                     f"0 to {self.classes - 1} are needed"
                 )
-            if not np.isfinite(images).all():
+            if images.dtype != np.uint8 and not np.isfinite(images).all():
                 raise ShapeError(f"{self.name}: {part} images hold NaN or infinite pixels; remove or replace them")
             object.__setattr__(self, f"{part}_images", images)
             object.__setattr__(self, f"{part}_labels", labels)
@@ -153,8 +163,10 @@ def load(
     """A data set by name.
 
     Args:
-        name: `digits` (ships with scikit-learn), `mnist` or `fashion-mnist` (idx files).
-        data_dir: Where the idx files are, see `load_idx`; the environment variable FEDGT_DATA if not given.
+        name: `digits` (ships with scikit-learn), `mnist` or `fashion-mnist` (idx files), `cifar10`, `isic2019` or
+            `isic2019-flamby` (pictures for image networks, see `fedgt.train.pictures`), `cifar10-lite0`,
+            `isic2019-lite0` or `isic2019-lite0-flamby` (files that `fedgt features` makes, see `fedgt.train.features`).
+        data_dir: Where the files are, see `load_idx`; the environment variable FEDGT_DATA if not given.
         standardisation: What to do to the pixels; by default the entry of `STANDARDISATIONS`.
 
     Raises:
@@ -162,17 +174,66 @@ def load(
     """
     loaders: dict[str, Callable[[Standardisation], ImageData]] = {
         "digits": lambda chosen: load_digits_images(standardisation=chosen),
-        "mnist": lambda chosen: load_idx(_directory(data_dir), "mnist", standardisation=chosen),
-        "fashion-mnist": lambda chosen: load_idx(_directory(data_dir), "fashion-mnist", standardisation=chosen),
+        "mnist": lambda chosen: load_idx(directory_of(data_dir), "mnist", standardisation=chosen),
+        "fashion-mnist": lambda chosen: load_idx(directory_of(data_dir), "fashion-mnist", standardisation=chosen),
     }
+    if name in FEATURE_SETS:
+        return load_features(directory_of(data_dir), name)
+    if name in PICTURE_SETS:
+        return load_pictures(directory_of(data_dir), name)
     if name not in loaders:
-        raise SpecError(f"unknown data set {name!r}; choose one of {', '.join(loaders)}")
+        known = [*loaders, *PICTURE_SETS, *FEATURE_SETS]
+        raise SpecError(f"unknown data set {name!r}; choose one of {', '.join(known)}")
     return loaders[name](standardisation or STANDARDISATIONS[name])
 
 
-def _directory(data_dir: str | os.PathLike[str] | None) -> Path | None:
+def directory_of(data_dir: str | os.PathLike[str] | None) -> Path | None:
+    """The folder of the data: as given, or that of FEDGT_DATA; None where neither says."""
     given = os.fspath(data_dir) if data_dir is not None else os.environ.get("FEDGT_DATA", "")
     return Path(given).expanduser() if given else None
+
+
+def load_pictures(directory: Path | None, name: str) -> ImageData:
+    """Pictures as bytes, for image networks.
+
+    Raises:
+        SpecError: If they are missing.
+    """
+    if directory is None:
+        raise SpecError(f"the images of {name} are in a folder, and none was given: set FEDGT_DATA or --data-dir")
+    found = read_pictures(PICTURE_SETS[name], directory)
+    test = test_part(name, found.test)
+    side = found.side
+    whole = found.read(0, len(found.labels), side).reshape(len(found.labels), -1)
+    return ImageData(
+        name=name,
+        train_images=whole[~test],
+        train_labels=found.labels[~test],
+        test_images=whole[test],
+        test_labels=found.labels[test],
+        classes=int(found.labels.max()) + 1,
+        shape=(3 * side, side),
+        centres=None if found.centres is None else found.centres[~test],
+    )
+
+
+def load_features(directory: Path | None, name: str) -> ImageData:
+    """Features of a frozen network, each standardised by mean and deviation over the training samples.
+
+    Raises:
+        SpecError: If the file is missing or damaged; the message says how to make it.
+    """
+    found = read_features(directory, name)
+    return ImageData(
+        name=name,
+        train_images=found.train,
+        train_labels=found.train_labels,
+        test_images=found.test,
+        test_labels=found.test_labels,
+        classes=found.classes,
+        shape=(1, found.train.shape[1]),
+        centres=found.centres,
+    )
 
 
 def load_digits_images(*, standardisation: Standardisation = DIGITS) -> ImageData:

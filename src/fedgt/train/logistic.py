@@ -60,6 +60,10 @@ class LogisticRegression:
                 raise ShapeError(f"tensor {name!r} has shape {parameters[name].shape}; {shape} is needed")
         return parameters["weight"], parameters["bias"]
 
+    def check(self, parameters: Parameters) -> None:
+        """Refuse parameters of other names or shapes; see `tensors`."""
+        self.tensors(parameters)
+
     def logits(self, parameters: Parameters, images: Images) -> npt.NDArray[np.floating]:
         """float[samples, classes] of images [samples, features]."""
         weight, bias = self.tensors(parameters)
@@ -72,6 +76,26 @@ class LogisticRegression:
         """int64[samples]: the class of the largest logit (the first of equals)."""
         classes: IntArray = self.logits(parameters, images).argmax(axis=1).astype(np.int64)
         return classes
+
+    @property
+    def classification_layer(self) -> str:
+        """The tensor that is compared between groups."""
+        return "weight"
+
+    def train_clients(
+        self,
+        parameters: Parameters,
+        *,
+        images: Images,
+        labels: IntArray,
+        parts: Sequence[IntArray],
+        rngs: Sequence[np.random.Generator],
+        training: "LocalTraining",
+    ) -> list[dict[str, npt.NDArray[np.floating]]]:
+        """See `train_clients`."""
+        return train_clients(
+            parameters, model=self, images=images, labels=labels, parts=parts, rngs=rngs, training=training
+        )
 
     def losses(self, parameters: Parameters, images: Images, labels: IntArray) -> FloatArray:
         """float64[samples]: the cross-entropy of each sample, in nats."""

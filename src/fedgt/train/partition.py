@@ -4,6 +4,7 @@ A partition holds sample numbers, not samples; every sample of the training data
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,6 +99,68 @@ def partition_dirichlet(
             share.append(piece)
     parts = [rng.permutation(np.concatenate(share)) for share in shares]
     return Partition(validation=order[:validation], clients=tuple(_fill_up(parts, minimum=minimum)))
+
+
+def partition_centres(*, centres: IntArray, clients: int, validation: int, rng: np.random.Generator) -> Partition:
+    """The paper's split of ISIC2019 (appendix): one share a centre, the largest halved until there is one for every client.
+
+    The validation set is drawn at random first. Halves are random; the first keeps the place of the whole, the second comes
+    last.
+
+    Args:
+        centres: int64[samples], where each training sample comes from.
+        clients: The number of clients, at least that of the centres.
+        validation: The size of the server's validation set.
+        rng: The source of the split.
+
+    Raises:
+        SpecError: If there are more centres than clients, or too few samples.
+    """
+    _check_counts(samples=centres.size, clients=clients, validation=validation, minimum=1)
+    order = rng.permutation(centres.size)
+    rest = order[validation:]
+    parts = [rest[centres[rest] == centre] for centre in np.unique(centres[rest])]
+    if len(parts) > clients:
+        raise SpecError(
+            f"{len(parts)} centres for {clients} clients: a client is one centre or a part of one; take more clients"
+        )
+    while len(parts) < clients:
+        largest = max(range(len(parts)), key=lambda one: parts[one].size)
+        half = parts[largest].size // 2
+        parts.append(parts[largest][half:])
+        parts[largest] = parts[largest][:half]
+    return Partition(validation=order[:validation], clients=tuple(parts))
+
+
+def unusual_clients(*, parts: Sequence[IntArray], labels: IntArray, centres: IntArray) -> tuple[int, ...]:
+    """The clients of the centre, among those with two clients or more, whose labels are distributed least like all labels.
+
+    Found by centre and label counts (largest total variation distance), as client numbers depend on the split.
+
+    Args:
+        parts: The sample numbers of each client, all of one centre.
+        labels: int64[samples], the true labels.
+        centres: int64[samples].
+
+    Returns:
+        Client numbers, ascending; empty if no centre has two clients.
+    """
+    classes = int(labels.max()) + 1
+    held = np.concatenate(list(parts))
+    overall = np.bincount(labels[held], minlength=classes) / held.size
+    owners: dict[int, list[int]] = {}
+    for client, part in enumerate(parts):
+        owners.setdefault(int(centres[part[0]]), []).append(client)
+
+    def distance(clients: list[int]) -> float:
+        own = np.concatenate([parts[client] for client in clients])
+        return float(np.abs(np.bincount(labels[own], minlength=classes) / own.size - overall).sum())
+
+    shared = [clients for clients in owners.values() if len(clients) >= 2]
+    if not shared:
+        return ()
+    chosen: list[int] = max(shared, key=distance)
+    return tuple(chosen)
 
 
 def _fill_up(parts: list[IntArray], *, minimum: int) -> list[IntArray]:

@@ -1,8 +1,8 @@
 """Local training of one client in many runs at once: Monte Carlo runs of one seed see the same samples in the same order.
 
-In runs that differ in the defence, the attack or the number of attackers only, a client draws the same batches; what differs is where
-it starts and whether its labels are poisoned. So the models of all those runs stand side by side, and a step is two large matrix
-products. Equal tasks are the caller's to join.
+In runs that differ in the defence, the attack or the number of attackers only, a client draws the same batches; what
+differs is where it starts and whether its labels are poisoned. So the models of all those runs stand side by side, and a
+step is two large matrix products. Equal tasks are the caller's to join.
 """
 
 from collections.abc import Sequence

@@ -1,11 +1,17 @@
 """Naming malicious clients from graded evidence, on data drawn from the model itself."""
 
+from math import comb
+
 import numpy as np
 import pytest
 
 from fedgt.decode import GradedDecoding, decode_graded, sparse_prior
+from fedgt.decode.sets import MAX_SETS
 from fedgt.design import named_design
 from fedgt.errors import SpecError
+from fedgt.experiment import make_spec
+from fedgt.experiment.simulation import simulate
+from fedgt.federation import DecodeSettings
 from fedgt.screen import GradedScreen, graded_screen
 
 DESIGN = named_design("graded-15x10-b").matrix.astype(np.float64)
@@ -124,3 +130,19 @@ def test_the_sparse_prior_gives_half_to_nobody_and_refuses_what_is_no_probabilit
         sparse_prior(15, 16)
     with pytest.raises(SpecError, match="beta"):
         decode_graded([], clients=15, largest=7, beta=2.0)
+
+
+@pytest.mark.parametrize(("clients", "considered"), [(2, 1), (15, 7), (30, 8), (50, 6)])
+def test_a_minority_is_considered_as_far_as_it_can_be_searched(clients: int, considered: int) -> None:
+    assert DecodeSettings().largest_graded(clients) == considered
+    if clients > 15:
+        assert sum(comb(clients, q) for q in range(considered + 1)) <= MAX_SETS
+        assert sum(comb(clients, q) for q in range(considered + 2)) > MAX_SETS
+
+
+def test_more_attackers_than_can_be_searched_are_refused_before_the_first_round() -> None:
+    with pytest.raises(SpecError, match="at most 8 can be searched"):
+        DecodeSettings(largest=9).largest_graded(30)
+    spec = make_spec({"privacy": 4, "federation": {"clients": 30}, "decode": {"max_malicious": 12}})
+    with pytest.raises(SpecError, match=r"at most 8 can be searched: lower decode\.max_malicious"):
+        simulate(spec)

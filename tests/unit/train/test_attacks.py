@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedgt.errors import ShapeError, SpecError
 from fedgt.train.attacks import (
@@ -12,6 +14,7 @@ from fedgt.train.attacks import (
     RandomLabels,
     attack_named,
     draw_malicious,
+    nested_malicious,
     poison,
 )
 from fedgt.types import IntArray
@@ -95,3 +98,24 @@ def test_malicious_clients_are_distinct_ascending_and_uniform() -> None:
 def test_an_impossible_number_of_malicious_clients_is_refused(count: int) -> None:
     with pytest.raises(SpecError, match="a number from 0 to 5"):
         draw_malicious(clients=5, count=count, rng=np.random.default_rng(0))
+
+
+@given(seed=st.integers(0, 1000), among=st.integers(0, 2))
+def test_nested_attackers_of_a_smaller_number_are_among_those_of_a_larger_one(seed: int, among: int) -> None:
+    unusual = (3, 9)
+    before: set[int] = set()
+    for count in range(16):
+        drawn = nested_malicious(
+            clients=15, count=count, unusual=unusual, among=among, rng=np.random.default_rng(seed)
+        ).tolist()
+        assert drawn == sorted(set(drawn))
+        assert len(drawn) == count
+        assert before <= set(drawn)
+        before = set(drawn)
+        if 2 <= count <= 13:
+            assert len(before & set(unusual)) == among
+
+
+def test_more_nested_attackers_than_clients_are_refused() -> None:
+    with pytest.raises(SpecError, match="16 malicious clients of 15"):
+        nested_malicious(clients=15, count=16, rng=np.random.default_rng(0))

@@ -8,7 +8,6 @@ import pytest
 
 from fedgt.engine.client import Client, TrainedModel
 from fedgt.errors import ShapeError, SpecError
-from fedgt.train import cohort as cohort_module
 from fedgt.train.cohort import Cohort
 from fedgt.train.logistic import LocalTraining, LogisticRegression, train_clients
 from fedgt.types import IntArray
@@ -43,7 +42,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         sizes.append(len(kwargs["parts"]))  # type: ignore[arg-type]
         return train_clients(*args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(cohort_module, "train_clients", counted)
+    monkeypatch.setattr("fedgt.train.logistic.train_clients", counted)
     return sizes
 
 

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from fedgt.errors import SpecError
-from fedgt.train.partition import Partition, partition_dirichlet, partition_iid
+from fedgt.train.partition import (
+    Partition,
+    partition_centres,
+    partition_dirichlet,
+    partition_iid,
+    unusual_clients,
+)
+from fedgt.types import IntArray
 
 
 def test_the_paper_s_split_of_mnist_has_the_paper_s_sizes() -> None:
@@ -67,3 +74,49 @@ def test_a_partition_that_shares_samples_or_leaves_a_client_empty_is_refused(
             validation=np.array(validation, dtype=np.int64),
             clients=tuple(np.array(part, dtype=np.int64) for part in clients),
         )
+
+
+def centres_of(sizes: list[int]) -> IntArray:
+    return np.repeat(np.arange(len(sizes)), sizes)
+
+
+def test_the_largest_centre_is_halved_until_there_is_a_client_for_each_share() -> None:
+    """Six centres of sizes like those of Fed-ISIC2019 become 15 shares of 351 to 1,807 samples."""
+    sizes = [9901, 3163, 2691, 1807, 655, 351]
+    centres = centres_of(sizes)
+    split = partition_centres(centres=centres, clients=15, validation=0, rng=np.random.default_rng(0))
+    held = [part.size for part in split.clients]
+    assert sum(held) == sum(sizes)
+    by_hand = list(sizes)
+    while len(by_hand) < 15:
+        largest = max(by_hand)
+        by_hand.remove(largest)
+        by_hand += [largest // 2, largest - largest // 2]
+    assert sorted(held) == sorted(by_hand)
+    assert (min(held), max(held)) == (351, 1807)
+    for part in split.clients:
+        assert len(np.unique(centres[part])) == 1
+    assert [int(centres[part[0]]) for part in split.clients[:6]] == list(range(6))
+
+
+def test_more_centres_than_clients_are_refused() -> None:
+    with pytest.raises(SpecError, match="3 centres for 2 clients"):
+        partition_centres(centres=centres_of([5, 5, 5]), clients=2, validation=0, rng=np.random.default_rng(0))
+
+
+def test_the_unusual_clients_are_the_halves_of_the_centre_with_the_strangest_labels() -> None:
+    rng = np.random.default_rng(1)
+    centres = centres_of([400, 300, 100])
+    labels = rng.integers(4, size=800)
+    labels[400:700] = 1  # centre 1 has one label only; centre 2 is stranger still, but a single client
+    labels[700:] = 3
+    split = partition_centres(centres=centres, clients=5, validation=0, rng=rng)
+    found = unusual_clients(parts=split.clients, labels=labels, centres=centres)
+    assert len(found) == 2
+    assert all((labels[split.clients[one]] == 1).all() for one in found)
+
+
+def test_without_a_centre_of_two_clients_nobody_is_unusual() -> None:
+    centres = centres_of([5, 6])
+    split = partition_centres(centres=centres, clients=2, validation=0, rng=np.random.default_rng(0))
+    assert unusual_clients(parts=split.clients, labels=np.zeros(11, dtype=np.int64), centres=centres) == ()

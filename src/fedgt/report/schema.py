@@ -1,0 +1,426 @@
+"""The content of `report.json`, typed: from here comes docs/report.schema.json, and a test holds real reports against it.
+
+`fedgt.report.audit` builds plain dicts, because what a later version recorded is passed on (`rounds`, `privacy`,
+`test.further`); everything else is fixed here. Fields are only ever added. Infinite numbers are the strings "inf" and
+"-inf", unknown ones are null. Fields marked *simulation only* are absent unless `simulation` is true.
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from fedgt.experiment.result import JsonNumber
+
+Verdict = Literal["keep", "exclude", "undecided", "untested"]
+Outcome = Literal["negative", "positive", "erased"]
+Truth = Literal["malicious", "benign"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _OpenPart(BaseModel):
+    """A part that passes on what the record says beyond these fields."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
+class RunPart(_Part):
+    """Which run this is, and how to know it again."""
+
+    version: str = Field(description="Of the fedgt that made the run.")
+    report_version: str = Field(description="Of the fedgt that wrote this report.")
+    method: str
+    status: Literal["finished", "stopped", "failed"]
+    reason: str = Field(description="Why the run ended early; empty when it finished.")
+    seed: int
+    spec_hash: str = Field(description="SHA-256 of the canonical resolved specification, as recorded.")
+    spec_matches: bool | None = Field(
+        description="Whether the spec.toml in the folder has it; null without a spec.toml."
+    )
+    plan_hash: str | None
+    result_hash: str = Field(description="SHA-256 of result.json.")
+    rounds_done: int
+    rounds_planned: int | None = Field(description="Null without a spec.toml.")
+    data: str | None = Field(description="Name of the data set; null without a spec.toml.")
+    cpu_seconds: float
+
+
+class SummaryPart(_Part):
+    """The run in a few numbers."""
+
+    clients: int
+    excluded: list[str]
+    excluded_count: int
+    undecided_count: int
+    untested_count: int
+    opened: int = Field(description="Secure sums that were opened.")
+    asked: int = Field(description="Secure sums that were asked for.")
+    top1_accuracy: float | None = Field(description="After the last round, from 0 to 1; null without a round.")
+    warnings: int
+
+
+class GroupOutcome(_Part):
+    """A group of a client, and what it showed."""
+
+    group: int
+    outcome: Outcome | None = Field(description="Null for graded evidence, which has no outcome of one group.")
+
+
+class Contribution(_Part):
+    """What one group says about a client."""
+
+    group: int
+    outcome: Outcome
+    change: JsonNumber = Field(description="Of the client's log-odds, in nats; negative speaks against it.")
+
+
+class VerdictPart(_Part):
+    """The decision about one client. Listed with the most suspicious first."""
+
+    client: str
+    verdict: Verdict
+    excluded: bool
+    reason: str
+    posterior: JsonNumber = Field(description="P(malicious | evidence); null when nothing was tested.")
+    log_odds: JsonNumber = Field(description="log P(benign | t) - log P(malicious | t), in nats.")
+    groups: list[GroupOutcome]
+    against: list[Contribution] | None = Field(description="The strongest first; null where it was not computed.")
+    for_: list[Contribution] | None = Field(alias="for", description="As `against`, for the client.")
+    truth: Truth | None = Field(None, description="Simulation only.")
+
+
+class GroupPart(_Part):
+    """One group of the test."""
+
+    group: int
+    outcome: Outcome | None
+    members: list[str]
+    size: int
+    really: list[str] | None = Field(description="Whose models are in the opened sum; null if it was not opened.")
+    utility: JsonNumber
+    projection: JsonNumber
+    cluster: int | None
+    loss: JsonNumber = Field(description="Balanced validation loss of the group mean, in nats; graded evidence.")
+    truth: Literal["contaminated", "clean"] | None = Field(None, description="Simulation only.")
+
+
+class NobodyPart(_Part):
+    """Could it have been nobody? For one bit a group."""
+
+    posterior: float = Field(description="P(nobody malicious | outcomes).")
+    evidence_against: JsonNumber = Field(description="log P(t | somebody) - log P(t | nobody), in nats.")
+
+
+class ExplanationPart(_Part):
+    """A set of clients that explains the test."""
+
+    clients: list[str]
+    probability: JsonNumber
+
+
+class CountPart(_Part):
+    """P(exactly so many malicious clients | evidence)."""
+
+    malicious: int
+    probability: JsonNumber
+
+
+class ClassPart(_Part):
+    """A class that gets worse through the suspects."""
+
+    label: int
+    rise: float = Field(description="Loss of malicious clients alone less that of the others, in nats.")
+    p_value: float = Field(description="Corrected for the number of classes (Holm).")
+
+
+class LabelPart(_Part):
+    """What the attack seems to aim at."""
+
+    kind: Literal["targeted", "untargeted", "none"]
+    classes: list[ClassPart]
+
+
+class GradedPart(_Part):
+    """What graded evidence says as a whole."""
+
+    against_nobody: JsonNumber = Field(description="Log-odds of some attack against none, in nats, prior included.")
+    attacks: int
+    signal: JsonNumber
+    effective_features: JsonNumber
+    counts: list[CountPart]
+    label: LabelPart | None
+
+
+class FurtherPart(_Part):
+    """Something that the record says about the test beyond the known fields."""
+
+    name: str
+    values: list[Any]
+
+
+class TestPart(_Part):
+    """The last group test."""
+
+    __test__ = False  # not a pytest class
+
+    round: int
+    design: str
+    strategy: str
+    status: str
+    reason: str
+    estimated_malicious: int | None
+    screen_status: str
+    screen_reason: str
+    outcomes: str = Field(description="One character a group: 0, 1 or ?; empty for graded evidence.")
+    binary: bool = Field(description="Whether the decision rests on one bit a group.")
+    groups: list[GroupPart]
+    clients: list[str] = Field(description="Columns of `matrix`.")
+    matrix: list[list[bool]] = Field(description="Groups x clients: who sits where.")
+    nobody: NobodyPart | None = Field(description="One bit a group, where it was computed.")
+    graded: GradedPart | None
+    sets: list[ExplanationPart] = Field(description="The most probable explanations.")
+    further: list[FurtherPart]
+
+
+class TestLine(_Part):
+    """One line for each test round."""
+
+    __test__ = False
+
+    round: int
+    design: str
+    status: str
+    outcomes: str
+    reason: str
+    groups: int
+
+
+class RecheckPart(_Part):
+    """Would the same record be decided the same way again?"""
+
+    status: Literal["same", "different", "not-made"]
+    reason: str
+    largest_difference: float | None = Field(description="Of a posterior.")
+
+
+class RoundPart(_OpenPart):
+    """One communication round, as recorded."""
+
+    round: int
+    top1_accuracy: float
+    balanced_accuracy: float
+    attack_accuracy: float | None = Field(None, description="Simulation only.")
+    loss: float | None
+    clipped: int | None
+    secure_sums: int
+    bytes_up: int
+    bytes_down: int
+    participants: int
+    purpose: str
+
+
+class CombinationPart(_Part):
+    """A factor of a combination of opened sums."""
+
+    purpose: str
+    factor: str = Field(description="An exact fraction.")
+
+
+class ModelsPart(_Part):
+    """The sums of one round, which are about one set of local models."""
+
+    round: int
+    sums: int
+    r: int | None = Field(
+        description="Proved minimum support; null where weights are unknown or the search was too long."
+    )
+    upper: int | None = Field(description="The support of the combination that was found.")
+    exposed: list[str] = Field(description="The clients in the most revealing combinations.")
+    complete: bool = Field(description="Whether `exposed` names all of them.")
+    combination: list[CombinationPart]
+
+
+class ExposedPart(_Part):
+    """The most revealing combination of the whole run."""
+
+    round: int
+    r: int
+    upper: int
+    clients: list[str]
+    complete: bool
+    combination: list[CombinationPart]
+
+
+class AccountCheck(_Part):
+    """Whether the recorded sums agree with the recorded privacy account."""
+
+    status: Literal["same", "different", "not-made"]
+    reason: str
+
+
+class DroppedPart(_Part):
+    """A client that dropped out of a sum."""
+
+    client: str
+    what: str
+
+
+class AggregatePart(_Part):
+    """One sum that the server asked for."""
+
+    round: int
+    purpose: str
+    status: Literal["open", "erased", "refused"]
+    reason: str
+    size: int
+    members: list[str]
+    dropped: list[DroppedPart]
+
+
+class PrivacyPart(_OpenPart):
+    """What the server learned."""
+
+    promised: int
+    strict: int | None = Field(description="Smallest proved r over all sets of local models.")
+    cautious: int | None = Field(description="Proved r of all test rows together, as if updates repeated.")
+    with_training: int | None = Field(description="As cautious, with training sums: reported, never enforced.")
+    overridden: bool = Field(description="A sum was opened below the promise because the user said so by name.")
+    assumption: str
+    sets: list[ModelsPart]
+    most_exposed: ExposedPart | None
+    check: AccountCheck
+    aggregates: list[AggregatePart]
+
+
+class DropoutPart(_Part):
+    """A client that fell silent in a round, and in which sums."""
+
+    round: int
+    client: str
+    what: str
+    sums: list[str]
+
+
+class AbsentPart(_Part):
+    """Clients that are in no sum of a round."""
+
+    round: int
+    clients: list[str]
+
+
+class NotOpenedPart(_Part):
+    """A sum that was asked for and not opened."""
+
+    round: int
+    purpose: str
+    status: Literal["erased", "refused"]
+    reason: str
+
+
+class IncidentsPart(_Part):
+    """Dropouts, refusals and warnings."""
+
+    dropouts: list[DropoutPart]
+    absent: list[AbsentPart]
+    not_opened: list[NotOpenedPart]
+    warnings: list[str]
+
+
+class TrafficPart(_Part):
+    """Traffic of the rounds with one purpose."""
+
+    purpose: str
+    rounds: int
+    secure_sums: int
+    bytes_up: int
+    bytes_down: int
+
+
+class CommunicationPart(_Part):
+    """Real messages of all stages, in bytes."""
+
+    secure_sums: int
+    bytes_up: int = Field(description="From the clients.")
+    bytes_down: int = Field(description="To the clients.")
+    by_purpose: list[TrafficPart]
+
+
+class SpecificationPart(_Part):
+    """What was run, and how to run it again."""
+
+    toml: str = Field(description="The resolved specification; without `attack` and `faults` unless `simulation`.")
+    commands: list[str]
+
+
+class Axis(_Part):
+    """A range with its ticks."""
+
+    low: float
+    high: float
+    ticks: list[float]
+
+
+class Series(_Part):
+    """A curve: a key of the rounds, and [round, value] pairs."""
+
+    name: str
+    points: list[list[float]]
+
+
+class Panel(_Part):
+    """Curves with one unit."""
+
+    unit: Literal["percent", "number"]
+    series: list[Series]
+    x: Axis
+    y: Axis
+
+
+class Curves(_Part):
+    """Measurements over rounds."""
+
+    test_rounds: list[int]
+    panels: list[Panel]
+
+
+class Scatter(_Part):
+    """Groups in the plane of their evidence."""
+
+    groups: list[int]
+    vertical: Literal["utility", "loss"]
+    x: Axis
+    y: Axis
+
+
+class FiguresPart(_Part):
+    """What the pictures show."""
+
+    curves: Curves | None
+    scatter: Scatter | None
+
+
+class Report(_Part):
+    """The audit report of one run."""
+
+    schema_version: Literal[1]
+    simulation: bool = Field(description="Whether the record says who is malicious, which no real server knows.")
+    run: RunPart
+    summary: SummaryPart
+    verdicts: list[VerdictPart]
+    test: TestPart | None
+    tests: list[TestLine] = Field(description="All test rounds.")
+    recheck: RecheckPart
+    rounds: list[RoundPart]
+    privacy: PrivacyPart
+    incidents: IncidentsPart
+    communication: CommunicationPart
+    limits: list[str] = Field(description="What this run cannot show.")
+    specification: SpecificationPart
+    figures: FiguresPart
+
+
+def report_schema() -> dict[str, Any]:
+    """The JSON schema of `report.json`."""
+    return Report.model_json_schema(by_alias=True)
