@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOCK := requirements/lock.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-engines check format bench reference docs screenshot results clean
+.PHONY: help demo test test-fast test-engines check format bench reference docs screenshot results dist clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -54,8 +54,9 @@ bench: $(VENV)/.dev ## speed, as ratios against a named baseline
 	$(BIN)/python benchmarks/decoder.py
 	$(BIN)/python benchmarks/secure_sums.py
 
-reference: $(VENV)/.dev ## regenerate what docs has from the code: docs/reference, docs/specification.md, the JSON schemas
+reference: $(VENV)/.dev ## regenerate what docs has from the code: reference, specification, JSON schemas, dependencies
 	$(BIN)/python docs/generate_reference.py
+	$(BIN)/python docs/generate_dependencies.py
 
 docs: $(VENV)/.docs ## build the documentation site into site/; a broken link or a page that loads from elsewhere fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict --clean
@@ -69,5 +70,10 @@ results: $(VENV)/.dev ## the demo over 20 seeds, and the paper's MNIST tables (t
 	$(BIN)/fedgt reproduce rounds --out docs/results/reproduction
 	$(BIN)/fedgt report tables --results docs/results/reproduction > docs/results/reproduction/tables.md
 
+dist: $(VENV)/.dev ## the wheel and the sdist into dist/; the wheel is tried on Python 3.11, 3.12 and 3.13, where they are
+	rm -rf dist
+	$(BIN)/python -m build
+	FEDGT_EVERY_PYTHON=1 $(BIN)/python -m pytest -n 0 -rs tests/integration/test_release.py
+
 clean: ## remove the environment and caches
-	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -18,7 +18,19 @@ from fedgt.experiment import RunResult
 from fedgt.experiment.progress import RunProgress
 
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "json-output.md"
-COMMANDS = ("demo", "run", "watch", "report", "design", "privacy", "decode", "keygen", "doctor")
+COMMANDS = (
+    "demo",
+    "run",
+    "watch",
+    "report",
+    "reproduce",
+    "features",
+    "design",
+    "privacy",
+    "decode",
+    "keygen",
+    "doctor",
+)
 
 
 def fedgt(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -39,8 +51,11 @@ def test_the_help_fits_a_screen_and_groups_the_commands() -> None:
     assert done.returncode == 0
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
-    order = [line.split()[0].rstrip(":") for line in lines if re.match(r"(Simulate|Plan|Deploy)|  \w", line)]
-    assert order == ["Simulate", *COMMANDS[:4], "Plan", *COMMANDS[4:7], "Deploy", *COMMANDS[7:]]
+    order = [
+        line.split()[0].rstrip(":") for line in lines if re.match(r"(Simulate|Experiments|Plan|Deploy)|  \w", line)
+    ]
+    panels = ["Simulate", *COMMANDS[:4], "Experiments", *COMMANDS[4:6], "Plan", *COMMANDS[6:9], "Deploy", *COMMANDS[9:]]
+    assert order == panels
     assert "..." not in "".join(line for line in lines if line.startswith("  ")), "a summary was cut off"
     for code in ("0 ok", "1 failed", "2 wrong usage", "130 Ctrl-C"):
         assert code in lines[-2]
@@ -89,7 +104,7 @@ def test_the_completion_script_of_a_shell(shell: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("fedgt re", ["report"]),
+        ("fedgt rep", ["report", "reproduce"]),
         ("fedgt d", ["demo", "design", "decode", "doctor"]),
         ("fedgt decode --strategy pub", ["published-count", "published-delta"]),
         ("fedgt demo --method ", ["graded", "paper"]),
@@ -158,7 +173,7 @@ def documented(command: str) -> set[str]:
     [
         ("run", ["run", "s.toml", "--out", "run", "--resume"]),
         ("watch", ["watch", "run"]),
-        ("report", ["report", "run"]),
+        ("report RUN_DIR", ["report", "run"]),
         ("design --matrix", ["design", "--matrix", "A.csv"]),
         ("privacy", ["privacy", "--matrix", "A.csv"]),
         ("decode", ["decode", "--matrix", "A.csv", "--outcomes", "11010000", "--strategy", "ranked", "--explain"]),
@@ -171,7 +186,7 @@ def test_json_is_one_documented_object(folder: Path, command: str, arguments: li
                  RAY_USAGE_STATS_ENABLED="0")  # fmt: skip
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
-    if command == "report":
+    if command == "report RUN_DIR":
         assert answer == json.loads((folder / "run" / "report.json").read_text())
         return
     named = documented(command) - {"result"}
@@ -217,13 +232,20 @@ def test_exit_codes_are_as_documented(folder: Path, arguments: list[str], code: 
 
 
 def test_near_misses_of_commands_and_options_are_named() -> None:
-    assert "Did you mean 'report'?" in fedgt("reprot").stderr
+    assert "'report'" in fedgt("reprot").stderr
     assert "--matrix" in fedgt("decode", "--matrx", "A.csv").stderr
+
+
+START = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from fedgt.cli import main; sys.argv[0] = 'fedgt'; main()"
+)
+"""`fedgt` with Ctrl-C at work: a process that was started in the background has it ignored, and so have its children."""
 
 
 def test_ctrl_c_is_an_exit_code_and_a_line(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "fedgt", "demo", "--out", str(tmp_path / "demo")],
+        [sys.executable, "-c", START, "demo", "--out", str(tmp_path / "demo")],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     deadline = time.monotonic() + 60

@@ -81,6 +81,7 @@ def interrupted(chosen: ExperimentSpec, folder: Path, number: int, **how: Any) -
         return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", RUNS.values(), ids=RUNS)
 def test_a_run_interrupted_at_any_event_ends_as_if_it_never_was(tmp_path: Path, changes: dict[str, Any]) -> None:
     chosen = spec(changes)
@@ -230,11 +231,29 @@ def test_two_processes_do_not_work_in_one_folder(tmp_path: Path) -> None:
         run_into(spec({}), tmp_path / "run", resume=True)
 
 
+def test_a_file_system_without_locks_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import fedgt.experiment.claim as module
+
+    def no_locks(*_: object) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    assert interrupted(spec({}), tmp_path / "run", 8) is None
+    assert module.claimed(tmp_path / "run") is None
+    assert run_into(spec({}), tmp_path / "run", resume=True).status == "finished"
+
+
 def test_a_run_that_could_not_begin_leaves_the_folder_free(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="r = 1 at most"):
         run_into(spec({"design": {"name": "identity-7"}}), tmp_path / "run")
     assert list((tmp_path / "run").iterdir()) == []
 
+
+START = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from fedgt.cli import main; sys.argv[0] = 'fedgt'; main()"
+)
+"""`fedgt` with Ctrl-C at work: a process that was started in the background has it ignored, and so have its children."""
 
 LONG: dict[str, Any] = {"federation.rounds": 20}
 
@@ -242,7 +261,7 @@ LONG: dict[str, Any] = {"federation.rounds": 20}
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
 def test_a_process_that_is_interrupted_or_killed_goes_on(tmp_path: Path, sent: signal.Signals, code: int) -> None:
     (tmp_path / "s.toml").write_text(spec(LONG).to_toml())
-    fedgt = [sys.executable, "-m", "fedgt", "run"]
+    fedgt = [sys.executable, "-c", START, "run"]
     process = subprocess.Popen([*fedgt, "s.toml", "--out", "a run"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     wanted = tmp_path / "a run" / "sums" / "round-0003-training.npz"
     deadline = time.monotonic() + 60

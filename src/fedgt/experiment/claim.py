@@ -27,7 +27,7 @@ def claim(folder: Path) -> Iterator[None]:
     """
     with (folder / FILE).open("ab") as file:
         deadline = time.monotonic() + _PATIENCE
-        while not _locked(file):
+        while _locked(file) is False:
             if time.monotonic() > deadline:
                 raise SpecError(f"another process is at work in {folder}; wait for it, or take another folder")
             time.sleep(0.05)
@@ -35,21 +35,23 @@ def claim(folder: Path) -> Iterator[None]:
 
 
 def claimed(folder: Path) -> bool | None:
-    """Whether a process works on the folder; None if this system cannot tell."""
-    if sys.platform == "win32":
-        return None
+    """Whether a process works on the folder; None if that cannot be told (no such file, no locks)."""
     try:
         with (folder / FILE).open("rb") as file:
-            return not _locked(file, shared=True)
+            free = _locked(file, shared=True)
     except OSError:
         return None
+    return None if free is None else not free
 
 
-def _locked(file: BinaryIO, *, shared: bool = False) -> bool:
+def _locked(file: BinaryIO, *, shared: bool = False) -> bool | None:
+    """Whether the lock could be had; None where the system or the file system has no locks."""
     if sys.platform == "win32":
-        return True
+        return None
     try:
         fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError:
+        return None
     return True

@@ -44,7 +44,7 @@ TEXTS = [
     ("zero", OK + "[rfa]\nsmoothing = 0.0\n", ": rfa.smoothing = 0.0: a number above 0.0 is needed"),
     ("too large", OK + "[secure_aggregation]\nfraction_bits = 53\n", "fraction_bits = 53: at most 52 is possible"),
     ("not below", OK + "[decode]\nnobody = 1.0\n", ": decode.nobody = 1.0: a number below 1.0 is needed"),
-    ("an unknown choice", OK + "[data]\nname = 'mnits'\n", "fashion-mnist is needed; did you mean 'mnist'?"),
+    ("an unknown choice", OK + "[data]\nname = 'mnits'\n", "is needed; did you mean 'mnist'?"),
     ("a choice in capitals", OK + "[data]\nname = 'MNIST'\n", "data.name = 'MNIST': one of digits, mnist,"),
     ("a choice with a underscore", OK + "method = 'no_defence'\n", "did you mean 'no-defence'?"),
     ("a number for a choice", OK + "method = 3\n", ": method = 3: one of fedgt, no-defence, oracle, rfa is needed"),
