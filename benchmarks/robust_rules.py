@@ -463,7 +463,7 @@ def append(path: Path, rows: Iterable[Row]) -> None:
         writer.writerows(rows)
 
 
-OURS: Final = ("no-defence", "oracle", "rfa", "graded")
+REPRODUCED: Final = ("no-defence", "oracle", "rfa", "graded")
 _HEADS: Final = {
     Method(name="median"): "median",
     Method(name="trimmed-mean", told="n_m"): "trimmed mean, f = n_m",
@@ -474,10 +474,15 @@ _HEADS: Final = {
 
 
 def tables(rows: Sequence[Row], folder: Path, *, dataset: Dataset, clients: int = 15) -> str:
-    """The rows as Markdown, mean and standard deviation over the seeds, beside those of `fedgt reproduce` in the folder."""
-    reproduced = {row["spec_hash"]: row for row in read_rows(folder / f"{dataset}.csv")}
+    """The rows as Markdown, mean and standard deviation over the seeds, beside those of `fedgt reproduce` in the folder.
+
+    The seeds are those of the rows. Without a file of `fedgt reproduce`, no defence is our own mean, and its other methods
+    have no column.
+    """
     name = spec_of(dataset, "targeted", 0, "no-defence", 0).data.name
     mine = [row for row in rows if row["dataset"] == name]
+    seeds = {row["seed"] for row in mine}
+    reproduced = {row["spec_hash"]: row for row in read_rows(folder / f"{dataset}.csv") if row["seed"] in seeds}
     told = {"nothing": (clients - 1) // 2, "most": (clients - 3) // 2}
     parts = []
     for experiment, attack in ATTACKS.items():
@@ -490,30 +495,45 @@ def tables(rows: Sequence[Row], folder: Path, *, dataset: Dataset, clients: int 
             return rows_of(cell, dataset, experiment=experiment, rows=reproduced)
 
         for metric in ("attack_accuracy", "top1_accuracy") if experiment == "targeted" else ("top1_accuracy",):
-            heads = [*OURS, *(head.format(**told) for head in _HEADS.values())]
-            parts.append(f"### {dataset}, {experiment}: {metric.replace('_', ' ')}, %\n")
-            parts.append(f"| n_m | {' | '.join(heads)} |\n|{'---|' * (len(heads) + 1)}")
-            for number in numbers:
-                cells = [_spread(theirs(number, variant), f"{metric}_percent") for variant in OURS]
-                cells += [_spread(_of(of_attack, number, method), f"{metric}_percent") for method in _HEADS]
-                parts.append(f"| {number} | {' | '.join(cells)} |")
-            parts.append("")
-        heads = [f"{method.name}, {method.utility}" for method in METHODS if method.name in SCORES]
-        parts.append(f"### {dataset}, {experiment}: AUC of the attackers; missed / falsely excluded, clients a run\n")
-        parts.append(f"| n_m | {' | '.join(heads)} | delta | graded |\n|{'---|' * (len(heads) + 3)}")
-        for number in numbers:
-            cells = []
-            for method in METHODS:
-                if method.name in SCORES:
-                    found = _of(of_attack, number, method)
-                    auc = [float(row["attackers_auc"]) for row in found if row["attackers_auc"]]
-                    cells.append(f"{np.mean(auc):.2f}; {_wrong(found)}" if auc else _wrong(found))
-            cells += [_wrong(theirs(number, variant)) for variant in ("delta", "graded")]
-            parts.append(f"| {number} | {' | '.join(cells)} |")
-        parts.append("")
+            column = f"{metric}_percent"
+            columns = {
+                variant: [_spread(theirs(number, variant), column) for number in numbers] for variant in REPRODUCED
+            }
+            if not any(columns["no-defence"]):
+                columns["no-defence"] = [_spread(_of(of_attack, number, RULES[0]), column) for number in numbers]
+            columns |= {
+                head.format(**told): [_spread(_of(of_attack, number, method), column) for number in numbers]
+                for method, head in _HEADS.items()
+            }
+            parts += _table(f"{dataset}, {experiment}: {metric.replace('_', ' ')}, %", numbers, columns)
+        columns = {
+            f"{method.name}, {method.utility}": [_ranked(_of(of_attack, number, method)) for number in numbers]
+            for method in METHODS
+            if method.name in SCORES
+        }
+        columns |= {variant: [_wrong(theirs(number, variant)) for number in numbers] for variant in ("delta", "graded")}
+        parts += _table(
+            f"{dataset}, {experiment}: AUC of the attackers; missed / falsely excluded, clients a run", numbers, columns
+        )
     refused = sorted({row["reason"] for row in mine if row["status"] == "refused"})
-    parts.append(f"{len({row['seed'] for row in mine})} seeds. Not run: {'; '.join(refused) or 'nothing'}.")
+    parts.append(f"{len(seeds)} seeds. Not run: {'; '.join(refused) or 'nothing'}.")
     return "\n".join(parts)
+
+
+def _table(title: str, numbers: Sequence[int], columns: Mapping[str, Sequence[str]]) -> list[str]:
+    """Lines of a table by n_m; a column without a value is left out."""
+    shown = {head: cells for head, cells in columns.items() if any(cells)}
+    lines = [f"### {title}\n", f"| n_m | {' | '.join(shown)} |", f"|{'---|' * (len(shown) + 1)}"]
+    lines += [
+        f"| {number} | {' | '.join(cells[place] for cells in shown.values())} |" for place, number in enumerate(numbers)
+    ]
+    return [*lines, ""]
+
+
+def _ranked(rows: Sequence[Row]) -> str:
+    """Nothing without attackers: a score is told how many there are, and excludes nobody."""
+    found = [float(row["attackers_auc"]) for row in rows if row["attackers_auc"]]
+    return f"{np.mean(found):.2f}; {_wrong(rows)}" if found else ""
 
 
 def _of(rows: Iterable[Row], number: int, method: Method) -> list[Row]:
