@@ -26,21 +26,19 @@ are the tools of development. Written by `make reference`, for Linux on Python 3
 SIZES = """
 ## Size
 
-The core takes 274 MB (2026-11-28, these versions, Linux x86-64, Python 3.11; 272 MB on 3.12 and 3.13), without bytecode:
-pip compiles all of it unless told `--no-compile`, which adds 132 MB. The aim was 250 MB.
+The core takes 245 MB (2026-11-28, these versions, Linux x86-64, Python 3.11), without bytecode:
+pip compiles all of it unless told `--no-compile`, which adds 132 MB. The aim is 250 MB.
 
 | package | MB | what for |
 |---|---|---|
 | scipy | 114 | linear programs, sparse orderings, distributions; scikit-learn needs it as well |
 | numpy | 57 | arrays |
 | scikit-learn | 31 | k-means of the paper's screen, the digits |
-| sympy, mpmath | 29 | factors of polynomials over GF(2), of which cyclic codes are made |
 | cryptography | 15 | keys, signatures, ciphers |
 | pycryptodome | 6 | Shamir's secret sharing |
 | all others | 21 | fedgt itself 1.1 |
 
-numpy, scipy and scikit-learn are 202 MB, much of it their own tests and a library for linear algebra each. Without sympy it
-would be 245 MB.
+numpy, scipy and scikit-learn are 202 MB, much of it their own tests and a library for linear algebra each.
 """
 
 

@@ -33,8 +33,8 @@ SOMEBODY = 3.0
 
 HARM = 0.15
 """P-value of the losses above which nobody is accused: honest clients of one camera or one hospital differ along a line too,
-and malice shows in what gets worse. A mild demand, because weak attackers are not to be let go: where the line names attackers
-of IID clients it is below 0.15 in all runs made, where it named honest hospitals it was 0.4 and more."""
+and malice shows in what gets worse. A mild demand, because weak attackers are not to be let go: where the line names
+attackers of IID clients it is below 0.15 in all runs made, where it named honest hospitals it was 0.4 and more."""
 
 _MOST_PAIRED = 300_000
 """Sets up to which pairs are searched."""
