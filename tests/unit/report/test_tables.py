@@ -193,3 +193,9 @@ def test_pictures_are_the_same_file_for_the_same_rows(tmp_path: Path) -> None:
 def test_an_empty_folder_says_which_command_fills_it(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="fedgt reproduce targeted --out"):
         list(comparisons(tmp_path))
+
+
+def test_the_tables_in_the_docs_are_those_of_the_rows_beside_them() -> None:
+    folder = Path(__file__).parents[3] / "docs" / "results" / "reproduction"
+    written = (folder / "tables.md").read_text(encoding="utf-8")
+    assert markdown(list(comparisons(folder))).strip() in written
