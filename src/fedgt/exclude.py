@@ -226,6 +226,9 @@ def _graded_verdict(
         reason = (
             "it differs from the others along with a few more, but no loss rises with them; kept, as no harm is shown"
         )
+    elif posterior > 1 / 2 and not decoding.flagged[column]:
+        name = "undecided"
+        reason = "it would be malicious if anybody were, but it is not sure enough that anybody is; kept"
     elif decoding.flagged[column]:
         name = "exclude"
         reason = f"the {heard} sums it is in lie where its poison puts them (probability {_percent(posterior)})"

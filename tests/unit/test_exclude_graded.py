@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from fedgt.decode import GradedDecoding, RankedSet
+from fedgt.decode.graded import GradedStatus
 from fedgt.design import from_matrix
 from fedgt.errors import SpecError
 from fedgt.exclude import exclude_graded
@@ -198,3 +199,18 @@ def test_a_verdict_carries_posterior_and_log_odds_of_its_client() -> None:
     of: npt.NDArray[np.float64] = TIED.posterior
     assert [v.posterior for v in found.verdicts] == of.tolist()
     assert [v.log_odds for v in found.verdicts] == TIED.log_odds.tolist()
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [("harmless", "no loss rises with them; kept"), ("nobody", "not sure enough that anybody is; kept")],
+)
+def test_a_suspect_who_is_not_accused_is_kept_and_not_called_unsuspicious(status: GradedStatus, said: str) -> None:
+    """Its posterior is near one, given that somebody attacks."""
+    nobody = np.zeros(5, dtype=np.bool_)
+    found = exclude_graded(GROUPING, ALL, replace(DECIDED, status=status, flagged=nobody), last=True)
+    assert found.excluded == ()
+    dan = found.verdicts[3]
+    assert dan.verdict == "undecided"
+    assert said in dan.reason
+    assert found.verdicts[0].verdict == "keep"
