@@ -214,7 +214,7 @@ def test_infinite_log_odds_are_strings_and_unknown_ones_null() -> None:
     [
         ({"privacy": 5}, "give r = 4 at most"),
         ({"design__name": "identity-15"}, "give r = 1 at most"),
-        ({"screen__layer": "fc"}, "classification layer is 'weight'"),
+        ({"screen__layer": "fc"}, "classification layer of linear is 'weight'"),
         ({"screen__source_label": 42}, "classes of digits are 0 to 9"),
         ({"data__validation": 1}, "no sample among the 1"),
     ],
