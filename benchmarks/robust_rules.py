@@ -19,97 +19,43 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import log_softmax
 from threadpoolctl import threadpool_limits
 
-from contribution_scores import attackers_auc, errors_of_lowest, mean_difference, pair_points
+from contribution_scores import attackers_auc, errors_of_lowest
 from fedgt._version import __version__
 from fedgt.errors import SpecError
-from fedgt.experiment.paper import Cell, default_seeds, planned
+from fedgt.experiment.paper import default_seeds
 from fedgt.experiment.simulation import Simulation, simulate
 from fedgt.experiment.spec import ExperimentSpec
-from fedgt.experiment.sweep import read_rows
-from fedgt.report.tables import rows_of
 from fedgt.screen import Utility, measure, top1_accuracy
 from fedgt.train import ImageData, LogisticRegression, attack_accuracy, load
 from fedgt.train.runs import RunTask, train_runs
 from fedgt.types import BoolArray, FloatArray, IntArray, Parameters
+from rule_rows import (
+    ATTACKS,
+    COLUMNS,
+    MALICIOUS,
+    METHODS,
+    RULES,
+    SCORES,
+    UTILITIES,
+    Dataset,
+    Experiment,
+    Method,
+    Row,
+    spec_of,
+)
+from rule_tables import tables
 
 RESULTS: Final = Path(__file__).parent.parent / "docs" / "results" / "reproduction" / "robust_rules.csv"
-COLUMNS: Final = (
-    "spec_hash",
-    "version",
-    "rules",
-    "dataset",
-    "rounds",
-    "attack",
-    "malicious_clients",
-    "seed",
-    "method",
-    "told",
-    "expected_attackers",
-    "utility",
-    "server_sees",
-    "status",
-    "reason",
-    "top1_accuracy_percent",
-    "attack_accuracy_percent",
-    "attackers_auc",
-    "missed_clients",
-    "falsely_excluded_clients",
-    "top1_accuracy_by_round_percent",
-    "attack_accuracy_by_round_percent",
-    "cpu_seconds",
-)
-Row = dict[str, str]
-Dataset = Literal["mnist", "cifar10"]
-Experiment = Literal["targeted", "untargeted"]
 Vector = npt.NDArray[np.floating]
 Aggregate = Callable[[Vector, int], Vector]
 """From float[clients, entries] and the number of attackers to expect to float[entries]."""
-
-ATTACKS: Final[Mapping[Experiment, str]] = {"targeted": "label-flip", "untargeted": "label-permutation"}
-MALICIOUS: Final[Mapping[Dataset, tuple[int, ...]]] = {"mnist": (0, 1, 2, 3, 4, 5), "cifar10": (0, 1, 3, 5)}
-SCORES: Final = {"score-difference": mean_difference, "score-pairs": pair_points}
-UTILITIES: Final = ("paper", "loss")
-"""`paper`: recall of the attacked label or top-1 accuracy, so it is told what the attack is after; `loss`: told nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Method:
-    """What makes a row of a cell.
-
-    Attributes:
-        name: `mean`, a rule, or a score.
-        told: What `f` is: `n_m`, `nothing` (floor((n - 1) / 2)), `most` (the largest that Multi-Krum allows); empty
-            without f.
-        utility: Of a score.
-    """
-
-    name: str
-    told: str = ""
-    utility: str = ""
-
-    def expected(self, clients: int, malicious: int) -> int | None:
-        """The number of attackers that the rule is told; None if it asks for none."""
-        known = {"n_m": malicious, "nothing": (clients - 1) // 2, "most": (clients - 3) // 2}
-        return known.get(self.told)
-
-
-RULES: Final = (
-    Method(name="mean"),
-    Method(name="median"),
-    Method(name="trimmed-mean", told="n_m"),
-    Method(name="trimmed-mean", told="nothing"),
-    Method(name="multi-krum", told="n_m"),
-    Method(name="multi-krum", told="most"),
-    Method(name="multi-krum", told="nothing"),
-)
-METHODS: Final = (*RULES, *(Method(name=name, utility=utility) for name in SCORES for utility in UTILITIES))
 
 
 def byzfl_rules() -> dict[str, Aggregate]:
@@ -305,12 +251,6 @@ def scored(tested: Simulation, utilities: FloatArray, score: str) -> tuple[float
     return attackers_auc(scores, malicious), errors_of_lowest(scores, malicious)
 
 
-def spec_of(dataset: Dataset, experiment: Experiment, malicious: int, variant: str, seed: int) -> ExperimentSpec:
-    """The specification that `fedgt reproduce` would run."""
-    cell = Cell(attack=ATTACKS[experiment], malicious=malicious, variant=variant)
-    return planned(cell, dataset, experiment=experiment, seeds=seed + 1)[seed].spec
-
-
 def run_seed(
     wanted: Mapping[tuple[Experiment, int], Sequence[Method]],
     *,
@@ -464,103 +404,6 @@ def append(path: Path, rows: Iterable[Row]) -> None:
         if new:
             writer.writeheader()
         writer.writerows(rows)
-
-
-REPRODUCED: Final = ("no-defence", "oracle", "rfa", "graded")
-_HEADS: Final = {
-    Method(name="median"): "median",
-    Method(name="trimmed-mean", told="n_m"): "trimmed mean, f = n_m",
-    Method(name="trimmed-mean", told="nothing"): "trimmed mean, f = {nothing}",
-    Method(name="multi-krum", told="n_m"): "Multi-Krum, f = n_m",
-    Method(name="multi-krum", told="most"): "Multi-Krum, f = {most}",
-}
-
-
-def tables(rows: Sequence[Row], folder: Path, *, dataset: Dataset, clients: int = 15) -> str:
-    """The rows as Markdown, mean and standard deviation over the seeds, beside those of `fedgt reproduce` in the folder.
-
-    The seeds are those of the rows. Without a file of `fedgt reproduce`, no defence is our own mean, and its other methods
-    have no column.
-    """
-    name = spec_of(dataset, "targeted", 0, "no-defence", 0).data.name
-    mine = [row for row in rows if row["dataset"] == name]
-    seeds = {row["seed"] for row in mine}
-    reproduced = {row["spec_hash"]: row for row in read_rows(folder / f"{dataset}.csv") if row["seed"] in seeds}
-    told = {"nothing": (clients - 1) // 2, "most": (clients - 3) // 2}
-    parts = []
-    for experiment, attack in ATTACKS.items():
-        of_attack = [row for row in mine if row["attack"] == attack]
-        numbers = sorted({int(row["malicious_clients"]) for row in of_attack})
-
-        def theirs(number: int, variant: str, experiment: Experiment = experiment) -> list[Row]:
-            wanted = "no-defence" if variant == "oracle" and not number else variant
-            cell = Cell(attack=ATTACKS[experiment], malicious=number, variant=wanted)
-            return rows_of(cell, dataset, experiment=experiment, rows=reproduced)
-
-        for metric in ("attack_accuracy", "top1_accuracy") if experiment == "targeted" else ("top1_accuracy",):
-            column = f"{metric}_percent"
-            columns = {
-                variant: [_spread(theirs(number, variant), column) for number in numbers] for variant in REPRODUCED
-            }
-            if not any(columns["no-defence"]):
-                columns["no-defence"] = [_spread(_of(of_attack, number, RULES[0]), column) for number in numbers]
-            columns |= {
-                head.format(**told): [_spread(_of(of_attack, number, method), column) for number in numbers]
-                for method, head in _HEADS.items()
-            }
-            parts += _table(f"{dataset}, {experiment}: {metric.replace('_', ' ')}, %", numbers, columns)
-        columns = {
-            f"{method.name}, {method.utility}": [_ranked(_of(of_attack, number, method)) for number in numbers]
-            for method in METHODS
-            if method.name in SCORES
-        }
-        columns |= {variant: [_wrong(theirs(number, variant)) for number in numbers] for variant in ("delta", "graded")}
-        parts += _table(
-            f"{dataset}, {experiment}: AUC of the attackers; missed / falsely excluded, clients a run", numbers, columns
-        )
-    refused = sorted({row["reason"] for row in mine if row["status"] == "refused"})
-    parts.append(f"{len(seeds)} seeds. Not run: {'; '.join(refused) or 'nothing'}.")
-    return "\n".join(parts)
-
-
-def _table(title: str, numbers: Sequence[int], columns: Mapping[str, Sequence[str]]) -> list[str]:
-    """Lines of a table by n_m; a column without a value is left out."""
-    shown = {head: cells for head, cells in columns.items() if any(cells)}
-    lines = [f"### {title}\n", f"| n_m | {' | '.join(shown)} |", f"|{'---|' * (len(shown) + 1)}"]
-    lines += [
-        f"| {number} | {' | '.join(cells[place] for cells in shown.values())} |" for place, number in enumerate(numbers)
-    ]
-    return [*lines, ""]
-
-
-def _ranked(rows: Sequence[Row]) -> str:
-    """Nothing without attackers: a score is told how many there are, and excludes nobody."""
-    found = [float(row["attackers_auc"]) for row in rows if row["attackers_auc"]]
-    return f"{np.mean(found):.2f}; {_wrong(rows)}" if found else ""
-
-
-def _of(rows: Iterable[Row], number: int, method: Method) -> list[Row]:
-    return [
-        row
-        for row in rows
-        if int(row["malicious_clients"]) == number
-        and (row["method"], row["utility"]) == (method.name, method.utility)
-        and (method.name in SCORES or row["told"] == method.told)
-    ]
-
-
-def _spread(rows: Sequence[Row], column: str) -> str:
-    values = np.array([float(row[column]) for row in rows if row[column]])
-    if not len(values):
-        return ""
-    return f"{values.mean():.2f} ± {values.std(ddof=1):.2f}" if len(values) > 1 else f"{values.mean():.2f}"
-
-
-def _wrong(rows: Sequence[Row]) -> str:
-    columns = ("missed_clients", "falsely_excluded_clients")
-    if not rows:
-        return ""
-    return " / ".join(f"{np.mean([float(row[column] or 0) for row in rows]):.2f}" for column in columns)
 
 
 def main() -> None:

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import robust_rules
+import rule_rows
+import rule_tables
 from contribution_scores import attackers_auc, errors_of_lowest, mean_difference, pair_points
 from fedgt.errors import ShapeError
 from fedgt.experiment import make_spec
@@ -14,7 +16,8 @@ from fedgt.experiment.batch import run_batch
 from fedgt.experiment.simulation import simulate
 from fedgt.round import training_round
 from fedgt.train import ImageData
-from robust_rules import METHODS, Method, Row, Run, run_rules, run_seed
+from robust_rules import Run, run_rules, run_seed
+from rule_rows import METHODS, Method, Row
 
 NO_RULES: MappingProxyType[str, robust_rules.Aggregate] = MappingProxyType({})
 PAIRS = np.array([[1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0]], dtype=np.uint8)
@@ -153,7 +156,7 @@ def test_the_rows_are_of_the_federation_that_reproduce_runs(images: ImageData) -
     found = {(row["attack"], row["method"]): row for row in rows}
     assert len(found) == len(rows) == 5
     for attack, experiment, number in (("label-flip", "targeted", 3), ("label-permutation", "untargeted", 5)):
-        spec = robust_rules.spec_of("mnist", experiment, number, "no-defence", 1)  # type: ignore[arg-type]
+        spec = rule_rows.spec_of("mnist", experiment, number, "no-defence", 1)  # type: ignore[arg-type]
         (theirs,) = run_batch([spec], data=images, masks=False)
         mine = found[attack, "mean"]
         assert mine["spec_hash"] == spec.digest
@@ -171,8 +174,8 @@ def test_the_rows_are_of_the_federation_that_reproduce_runs(images: ImageData) -
 
 
 def test_scores_see_the_groups_and_attackers_of_the_paper_s_test(images: ImageData) -> None:
-    plain = robust_rules.spec_of("mnist", "untargeted", 4, "no-defence", 2)
-    grouped = robust_rules.spec_of("mnist", "untargeted", 4, "delta", 2)
+    plain = rule_rows.spec_of("mnist", "untargeted", 4, "no-defence", 2)
+    grouped = rule_rows.spec_of("mnist", "untargeted", 4, "delta", 2)
     tested = simulate(grouped, data=images, masks=False)
     assert tested.grouping is not None
     assert tested.grouping.design.name == "bch-15x8"
@@ -190,14 +193,14 @@ def test_scores_see_the_groups_and_attackers_of_the_paper_s_test(images: ImageDa
 
 def _all_rows(seed: int, malicious: int, top1: str) -> list[Row]:
     rows = []
-    for experiment in robust_rules.ATTACKS:
-        spec = robust_rules.spec_of("mnist", experiment, malicious, "no-defence", seed)
+    for experiment in rule_rows.ATTACKS:
+        spec = rule_rows.spec_of("mnist", experiment, malicious, "no-defence", seed)
         for method in METHODS:
             expected = method.expected(15, malicious)
             reason = robust_rules.refusal(method.name, clients=15, expected=expected)
             values = (
                 {"attackers_auc": "0.5", "missed_clients": "1", "falsely_excluded_clients": "1"}
-                if method.name in robust_rules.SCORES
+                if method.name in rule_rows.SCORES
                 else {"top1_accuracy_percent": top1, "attack_accuracy_percent": top1}
             )
             status = {"status": "refused", "reason": reason} if reason else values
@@ -219,7 +222,7 @@ def test_rows_that_are_there_are_not_run_again(tmp_path: Path) -> None:
 
 
 def test_the_tables_have_mean_deviation_and_what_was_refused(tmp_path: Path) -> None:
-    said = robust_rules.tables(_all_rows(0, 2, "90") + _all_rows(1, 2, "91"), tmp_path, dataset="mnist")
+    said = rule_tables.tables(_all_rows(0, 2, "90") + _all_rows(1, 2, "91"), tmp_path, dataset="mnist")
     assert "| n_m | no-defence | median |" in said  # no column for methods without rows
     assert "| 2 |" + " 90.50 ± 0.71 |" * 6 in said
     assert "0.50; 1.00 / 1.00" in said
