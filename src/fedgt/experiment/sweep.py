@@ -156,20 +156,22 @@ def _finished(
     rounds = sum(one.spec.federation.rounds for block in blocks for one in block)
     context = multiprocessing.get_context("spawn")
     done = context.Value("q", 0)
-    with ProcessPoolExecutor(
-        min(workers, len(blocks)), mp_context=context, initializer=_begin, initargs=(done,)
-    ) as pool:
+    pool = ProcessPoolExecutor(min(workers, len(blocks)), mp_context=context, initializer=_begin, initargs=(done,))
+    try:
         waiting: set[Future[list[Row]]] = {pool.submit(_block, block, masks, data_dir) for block in blocks}
-        try:
-            while waiting:
-                ended, waiting = wait(waiting, timeout=0.25, return_when=FIRST_COMPLETED)
-                if on_progress is not None:
-                    on_progress(min(done.value, rounds), rounds)
-                for one in ended:
-                    yield one.result()
-        finally:
-            for one in waiting:
-                one.cancel()
+        while waiting:
+            ended, waiting = wait(waiting, timeout=0.25, return_when=FIRST_COMPLETED)
+            if on_progress is not None:
+                on_progress(min(done.value, rounds), rounds)
+            for one in ended:
+                yield one.result()
+    except BaseException:
+        # Ctrl-C or a failed block: what runs is not waited for; rows that were written stay.
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in multiprocessing.active_children():
+            process.terminate()
+        raise
+    pool.shutdown()
     if on_progress is not None:
         on_progress(rounds, rounds)
 
