@@ -27,7 +27,7 @@ from fedgt._version import __version__
 from fedgt.decode import GradedDecoding, decode_graded
 from fedgt.design import named_design
 from fedgt.planning.next_rows import next_rows
-from fedgt.screen import GradedEvidence, class_losses, graded_screen
+from fedgt.screen import class_losses, graded_screen
 from fedgt.train import (
     Attack,
     ImageData,
@@ -40,7 +40,7 @@ from fedgt.train import (
     poison,
     train_clients,
 )
-from fedgt.types import FloatArray, IntArray
+from fedgt.types import FloatArray, IntArray, LayeredEvidence
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "graded.csv"
 COLUMNS = (
@@ -165,7 +165,7 @@ class World:
                 found[key][who] = value
         return found
 
-    def evidence(self, rows: FloatArray, seats: IntArray, models: Models, start: Models) -> list[GradedEvidence]:
+    def evidence(self, rows: FloatArray, seats: IntArray, models: Models, start: Models) -> list[LayeredEvidence]:
         """What a test with these rows says; `seats` gives the client of each column."""
         shares = rows / rows.sum(axis=1, keepdims=True)  # unweighted sums
         means = {key: np.tensordot(shares, value[seats], axes=1) for key, value in models.items()}

@@ -22,20 +22,25 @@ from fedgt.federation import DecodeSettings, Federation, ScreenSettings, Validat
 from fedgt.grouping import Grouping
 from fedgt.privacy import SpanMean, best_in_span, largest_kept_sum
 from fedgt.screen import (
+    FEWEST_CLASSES,
     SIGNIFICANT,
     GradedEvidence,
     GradedScreen,
     LabelFinding,
+    MarginEvidence,
     ScreenResult,
     all_negative,
     class_losses,
+    class_steps,
     cluster_screen,
     evidence_of_difference,
     graded_screen,
     label_under_attack,
     layer_features,
+    margin_screen,
     margins,
     measure,
+    together,
 )
 from fedgt.secagg import GroupSum
 from fedgt.types import FloatArray, LayeredEvidence, Outcomes, Parameters
@@ -67,7 +72,7 @@ class ScreeningRound:
     label: LabelFinding | None = None
 
     @property
-    def evidence(self) -> GradedEvidence | None:
+    def evidence(self) -> GradedEvidence | MarginEvidence | None:
         """Graded evidence of this round, to be added to that of the next; None where there is none."""
         return self.screen.evidence if isinstance(self.screen, GradedScreen) else None
 
@@ -131,7 +136,7 @@ def screening_round(
         last: Whether no further test round follows: then undecided clients are decided.
     """
     _check_layer(screen, parameters, grouping.design, validation)
-    largest = decoding.largest_graded(grouping.design.clients) if screen.kind == "graded" else 0
+    largest = decoding.largest_graded(grouping.design.clients, screen.features) if screen.kind == "graded" else 0
     groups = [grouping.members(i, present) for i in range(grouping.design.groups)]
     taken = take(federation, parameters, round=round, purpose="test", groups=groups, test=True)
     sums = taken.sums.sums
@@ -145,7 +150,7 @@ def screening_round(
         tested = _graded(federation, sums, parameters, real, validation, screen)
         evidence = [*earlier, *([tested.evidence] if tested.evidence is not None else [])]
         found = decode_graded(
-            evidence,
+            _of_all_rounds(evidence),
             clients=real.design.clients,
             largest=largest,
             nobody=decoding.nobody,
@@ -246,7 +251,13 @@ def _check_layer(settings: ScreenSettings, parameters: Parameters, design: Desig
     elif settings.features == "weights":
         features = layer.size
     else:
-        features = len(np.unique(validation.labels)) * len(layer)
+        present = len(np.unique(validation.labels))
+        if present < FEWEST_CLASSES:
+            raise SpecError(
+                f"features = 'margins', but the validation set has samples of {present} classes; {FEWEST_CLASSES} are "
+                "needed, because the noise of one pair of classes is learnt from the others: take features = 'weights'"
+            )
+        return
     contrasts = int(np.linalg.matrix_rank(design.matrix)) - 1
     if contrasts > 1 and features <= contrasts:
         raise SpecError(
@@ -309,6 +320,8 @@ def _graded(
     validation: Validation,
     settings: ScreenSettings,
 ) -> GradedScreen:
+    if settings.features == "margins":
+        return _margins(federation, sums, parameters, grouping, validation, settings)
     features: list[FloatArray | None] = []
     losses: list[FloatArray | None] = []
     for one in sums:
@@ -317,11 +330,8 @@ def _graded(
             losses.append(None)
             continue
         update = mean_update(one)
-        logits = validation.logits(plus(parameters, update))
-        losses.append(class_losses(logits, validation.labels))
-        features.append(
-            update[settings.layer] if settings.features == "weights" else margins(logits, validation.labels)
-        )
+        losses.append(class_losses(validation.logits(plus(parameters, update)), validation.labels))
+        features.append(update[settings.layer])
     return graded_screen(
         _stacked(features),
         _stacked(losses),
@@ -330,6 +340,52 @@ def _graded(
         erased=np.array([one.total is None for one in sums]),
         label=settings.source_label,
     )
+
+
+def _margins(
+    federation: Federation,
+    sums: Sequence[GroupSum],
+    parameters: Parameters,
+    grouping: Grouping,
+    validation: Validation,
+    settings: ScreenSettings,
+) -> GradedScreen:
+    labels = np.asarray(validation.labels)
+    scores = [
+        None
+        if one.total is None
+        else np.asarray(validation.logits(plus(parameters, mean_update(one))), dtype=np.float64)
+        for one in sums
+    ]
+    whole = [one for one in scores if one is not None and np.isfinite(one).all()]
+    steps = None
+    if validation.inputs is not None and whole:
+        # From half way, so that the step is that of a whole round: from where it starts to the mean of where groups end.
+        start = np.asarray(validation.logits(parameters), dtype=np.float64)
+        halfway = (start + np.mean(whole, axis=0)) / 2
+        inputs = np.asarray(validation.inputs(parameters), dtype=np.float64)
+        if np.isfinite(halfway).all() and np.isfinite(inputs).all():
+            steps = class_steps(halfway, inputs, labels)
+    present, classes = np.unique(labels), len(parameters[settings.layer])
+    margin, losses = np.full((len(sums), len(present), classes), np.nan), np.full((len(sums), classes), np.nan)
+    for group, one_score in enumerate(scores):
+        if one_score is not None:
+            margin[group], losses[group] = margins(one_score, labels), class_losses(one_score, labels)
+    return margin_screen(
+        margin,
+        losses,
+        classes=present,
+        weights=_rows(federation, grouping),
+        erased=np.array([one.total is None for one in sums]),
+        steps=steps,
+        label=settings.source_label,
+    )
+
+
+def _of_all_rounds(evidence: Sequence[LayeredEvidence]) -> Sequence[LayeredEvidence]:
+    """Independent evidence adds up when it is decoded; that of margins is not independent, and put together first."""
+    margin = [one for one in evidence if isinstance(one, MarginEvidence)]
+    return [together(margin)] if margin else evidence
 
 
 def _stacked(rows: Sequence[FloatArray | None]) -> FloatArray:

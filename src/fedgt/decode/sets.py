@@ -21,10 +21,10 @@ _TIE = 1e-9
 _SMALL = 1e-280
 
 
-def largest_scored(clients: int) -> int:
-    """The largest q such that all sets of at most q of so many clients can be scored: 8 of 30, 6 of 50."""
+def largest_scored(clients: int, *, most: int = MAX_SETS) -> int:
+    """The largest q such that there are no more sets of at most q of so many clients: 8 of 30, 6 of 50 by default."""
     total, size = 1, 0
-    while size < clients and total + comb(clients, size + 1) <= MAX_SETS:
+    while size < clients and total + comb(clients, size + 1) <= most:
         size += 1
         total += comb(clients, size)
     return size

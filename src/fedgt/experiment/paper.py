@@ -227,6 +227,11 @@ class Cell:
     variant: str
 
 
+def settings_of(dataset: Dataset) -> Mapping[str, Any]:
+    """What is the same in all runs of a data set: its shares, training and test round, as keys of a specification."""
+    return _SETTINGS[dataset].base
+
+
 def default_seeds(dataset: Dataset) -> int:
     """How many runs of a cell the paper has."""
     return _SETTINGS[dataset].seeds

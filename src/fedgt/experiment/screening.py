@@ -14,7 +14,7 @@ from fedgt.experiment.spec import ExperimentSpec
 from fedgt.grouping import Grouping
 from fedgt.planning.next_rows import next_rows
 from fedgt.round import ScreeningRound
-from fedgt.screen import GradedEvidence, ScreenResult
+from fedgt.screen import GradedEvidence, MarginEvidence, ScreenResult
 from fedgt.types import FloatArray
 
 _ROWS = 5  # the stream of the seed that chooses further rows; see `simulation`
@@ -32,7 +32,7 @@ class ScreeningPlan:
         self._revealed: list[FloatArray] = []
         self._gone: set[str] = set()
         self.next_test = spec.screen.round
-        self.evidence: tuple[GradedEvidence, ...] = ()
+        self.evidence: tuple[GradedEvidence | MarginEvidence, ...] = ()
         self.heard: Counter[str] = Counter()
 
     @property
@@ -166,8 +166,10 @@ def _graded_row(screened: ScreeningRound, decoding: GradedDecoding) -> GradedRow
             for one in decoding.best
         ),
         attacks=decoding.attacks,
-        signal=None if evidence is None else json_number(evidence.strongest.shift.signal),
-        effective_features=None if evidence is None else json_number(evidence.strongest.shift.effective_features),
+        signal=json_number(evidence.strongest.shift.signal) if isinstance(evidence, GradedEvidence) else None,
+        effective_features=json_number(evidence.strongest.shift.effective_features)
+        if isinstance(evidence, GradedEvidence)
+        else None,
         loss=() if isinstance(screen, ScreenResult) else tuple(json_number(v) for v in screen.loss.tolist()),
         label=None
         if label is None

@@ -32,6 +32,7 @@ from fedgt.train import (
     partition_centres,
     partition_dirichlet,
     partition_iid,
+    partition_single_class,
     poison,
     unusual_clients,
 )
@@ -160,6 +161,7 @@ def simulate(
         validation=Validation(
             logits=lambda parameters: model.logits(parameters, validation_images),
             labels=data.train_labels[split.validation],
+            inputs=lambda parameters: model.inputs(parameters, validation_images),
         ),
         model=model,
         initial=model.initial(rng=_stream(spec, _INITIAL)),
@@ -213,7 +215,7 @@ def _check_test(
             "another design, or promise less"
         )
     if spec.screen.kind == "graded":
-        DecodeSettings(largest=spec.decode.max_malicious).largest_graded(len(clients))
+        DecodeSettings(largest=spec.decode.max_malicious).largest_graded(len(clients), spec.screen.features)
     label, present = spec.screen.source_label, np.unique(data.train_labels[split.validation])
     if label is not None and label >= data.classes:
         raise SpecError(f"screen.source_label = {label}, but the classes of {data.name} are 0 to {data.classes - 1}")
@@ -292,6 +294,10 @@ def _partition(spec: ExperimentSpec, data: ImageData) -> Partition:
             )
         return partition_centres(
             centres=data.centres, clients=spec.federation.clients, validation=spec.data.validation, rng=rng
+        )
+    if spec.data.partition == "single-class":
+        return partition_single_class(
+            labels=data.train_labels, clients=spec.federation.clients, validation=spec.data.validation, rng=rng
         )
     return partition_dirichlet(
         labels=data.train_labels,

@@ -47,10 +47,11 @@ class DataSpec(_Section):
     name: DatasetName = Field(
         "digits", description="The data set; `-lite0` are features of a frozen network, see `fedgt features`."
     )
-    partition: Literal["iid", "dirichlet", "centres"] = Field(
+    partition: Literal["iid", "dirichlet", "centres", "single-class"] = Field(
         "iid",
         description="How training samples are shared out; `centres`: by where they come from, the largest share halved "
-        "until there are enough (data sets with centres only).",
+        "until there are enough (data sets with centres only). `single-class`: iid, but the fifth client holds only samples "
+        "of the last class.",
     )
     concentration: float = Field(1.0, gt=0, description="Of the Dirichlet partition; small means heterogeneous.")
     validation: int = Field(100, ge=1, description="Samples of the server's validation set; nobody trains on them.")
@@ -147,7 +148,8 @@ class ScreenSpec(_Section):
     more_groups: int = Field(4, ge=3, description="Groups of a further test round at most.")
     features: Literal["weights", "margins"] = Field(
         "weights",
-        description="What graded evidence compares: the classification layer, or margins on the validation set.",
+        description="What graded evidence compares: the classification layer, or, where honest clients differ by nature, "
+        "the margins of all pairs of labels on the validation set.",
     )
     utility: Literal["auto", "recall", "top1", "balanced-accuracy"] = Field(
         "auto",

@@ -14,18 +14,24 @@ from fedgt.screen.damage import Damage, LabelFinding, damage, label_under_attack
 from fedgt.screen.features import class_losses, margins
 from fedgt.screen.graded_evidence import GradedEvidence
 from fedgt.screen.graded_screen import GradedScreen, graded_screen
+from fedgt.screen.margin_evidence import MarginEvidence, together
+from fedgt.screen.margin_hypotheses import FEWEST_CLASSES, Hypothesis, class_steps
+from fedgt.screen.margin_screen import margin_screen
 from fedgt.screen.projection import first_component, layer_features
 from fedgt.screen.significance import SIGNIFICANT, evidence_of_difference
 from fedgt.screen.utility import Utility, balanced_accuracy, measure, recall, top1_accuracy
 
 __all__ = [
+    "FEWEST_CLASSES",
     "SIGNIFICANT",
     "Clustering",
     "Contrasts",
     "Damage",
     "GradedEvidence",
     "GradedScreen",
+    "Hypothesis",
     "LabelFinding",
+    "MarginEvidence",
     "ScreenResult",
     "ScreenStatus",
     "Utility",
@@ -33,6 +39,7 @@ __all__ = [
     "balanced_accuracy",
     "check_settings",
     "class_losses",
+    "class_steps",
     "cluster_points",
     "cluster_screen",
     "contrasts",
@@ -43,10 +50,12 @@ __all__ = [
     "graded_screen",
     "label_under_attack",
     "layer_features",
+    "margin_screen",
     "margins",
     "measure",
     "recall",
     "silhouette_score",
     "silhouette_values",
+    "together",
     "top1_accuracy",
 ]

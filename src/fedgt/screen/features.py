@@ -31,7 +31,7 @@ def class_losses(logits: npt.ArrayLike, labels: npt.ArrayLike) -> FloatArray:
 
 
 def margins(logits: npt.ArrayLike, labels: npt.ArrayLike) -> FloatArray:
-    """float64[classes with samples * classes]: for each class the mean over its samples of logit_t - mean logit, all t.
+    """float64[classes with samples, classes]: for each class the mean over its samples of logit_t - mean logit, all t.
 
     The validation margin M[s, t] = mean(logit_t - logit_s) is the difference of two of them; an s -> t flip raises it.
 
@@ -45,8 +45,7 @@ def margins(logits: npt.ArrayLike, labels: npt.ArrayLike) -> FloatArray:
     scores, true = _checked(logits, labels)
     with np.errstate(all="ignore"):
         means = _class_means(scores - scores.mean(axis=1, keepdims=True), true, scores.shape[1])
-    flat: FloatArray = means[np.unique(true)].ravel()
-    return flat
+    return means[np.unique(true)]
 
 
 def _class_means(values: FloatArray, labels: IntArray, classes: int) -> FloatArray:

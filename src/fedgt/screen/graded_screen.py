@@ -1,7 +1,7 @@
 """Graded evidence from the group means of a test round: by how much, and along which line, does each group differ?
 
-Nothing is reduced to one bit per group. The features (classification-layer weights, or validation margins) give the line
-(`graded_evidence`, `shift_evidence`), the validation loss its direction (`damage`).
+Nothing is reduced to one bit per group. The features (classification-layer weights) give the line (`graded_evidence`,
+`shift_evidence`), the validation loss its direction (`damage`). The screen on validation margins is `margin_screen`.
 """
 
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from fedgt.errors import ShapeError
 from fedgt.screen.contrasts import Contrasts, contrasts
 from fedgt.screen.damage import damage
 from fedgt.screen.graded_evidence import GradedEvidence, Rows, mixed
+from fedgt.screen.margin_evidence import MarginEvidence
 from fedgt.screen.projection import LARGEST_USABLE
 from fedgt.screen.shift_evidence import ShiftEvidence, shift_evidence
 from fedgt.types import BoolArray, FloatArray, frozen
@@ -45,7 +46,7 @@ class GradedScreen:
         reason: The same in plain words, with the groups that were left out and why.
     """
 
-    evidence: GradedEvidence | None
+    evidence: GradedEvidence | MarginEvidence | None
     tested: BoolArray
     projection: FloatArray
     loss: FloatArray
@@ -102,7 +103,7 @@ def graded_screen(
     observed = ~np.isnan(losses[~closed & ~broken]).all(axis=0)
     unscored = ~closed & ~broken & ~(np.abs(losses[:, observed]) < LARGEST_USABLE).all(axis=1)
     tested = ~(closed | broken | unscored)
-    left_out = _left_out(closed, broken, unscored)
+    omitted = left_out(closed, broken, unscored)
     parts = contrasts(w[tested], samples)
     nothing = np.full(len(rows), np.nan)
     loss = nothing.copy()
@@ -116,7 +117,7 @@ def graded_screen(
             loss=loss,
             status="too-few-groups",
             reason=f"{int(tested.sum())} of {len(rows)} groups can be compared; three different sums are needed at least"
-            + left_out,
+            + omitted,
         )
     # One centred copy of the group means; everything else follows from its scalar products.
     centred = rows[tested]
@@ -135,7 +136,7 @@ def graded_screen(
             projection=np.where(tested, 0.0, np.nan),
             loss=loss,
             status="no-difference",
-            reason=f"the {int(tested.sum())} tested groups have the same model: nobody changed anything{left_out}",
+            reason=f"the {int(tested.sum())} tested groups have the same model: nobody changed anything{omitted}",
         )
     evidence = GradedEvidence(
         hypotheses=tuple(hypotheses), mixture=mixture, damage=damage(parts, losses[tested], label=label)
@@ -152,7 +153,7 @@ def graded_screen(
         status="tested",
         reason=f"{int(tested.sum())} groups compared along {parts.size} contrasts; the strongest line, in {where}, has "
         f"signal-to-noise {strongest.shift.signal:.3g}, and {strongest.shift.effective_features:.3g} features vary "
-        f"independently{left_out}",
+        f"independently{omitted}",
     )
 
 
@@ -203,7 +204,8 @@ def _along(tested: BoolArray, products: FloatArray, parts: Contrasts, line: Shif
     return along
 
 
-def _left_out(closed: BoolArray, broken: BoolArray, unscored: BoolArray) -> str:
+def left_out(closed: BoolArray, broken: BoolArray, unscored: BoolArray) -> str:
+    """Which groups are not compared, and why; empty if all are."""
     causes = ((closed, "sum not opened"), (broken, "features not finite"), (unscored, "validation loss not finite"))
     parts = [
         f"group{'s' if mask.sum() > 1 else ''} {', '.join(map(str, np.flatnonzero(mask).tolist()))} ({cause})"

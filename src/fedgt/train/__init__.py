@@ -15,7 +15,14 @@ from fedgt.train.cohort import Cohort
 from fedgt.train.data import ImageData, Standardisation, load
 from fedgt.train.evaluate import attack_accuracy
 from fedgt.train.logistic import LocalTraining, LogisticRegression, train_clients
-from fedgt.train.partition import Partition, partition_centres, partition_dirichlet, partition_iid, unusual_clients
+from fedgt.train.partition import (
+    Partition,
+    partition_centres,
+    partition_dirichlet,
+    partition_iid,
+    partition_single_class,
+    unusual_clients,
+)
 from fedgt.train.rfa import rfa_round
 
 __all__ = [
@@ -38,6 +45,7 @@ __all__ = [
     "partition_centres",
     "partition_dirichlet",
     "partition_iid",
+    "partition_single_class",
     "poison",
     "rfa_round",
     "train_clients",

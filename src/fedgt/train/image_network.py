@@ -88,8 +88,22 @@ class ImageNetwork:
 
     def logits(self, parameters: Parameters, images: npt.NDArray[Any]) -> npt.NDArray[np.floating]:
         """float32[samples, classes]."""
+        return self._evaluated(self._with(parameters), images)
+
+    def inputs(self, parameters: Parameters, images: npt.NDArray[Any]) -> npt.NDArray[np.floating]:
+        """float32[samples, features]: what the classification layer sees, of a network that does not train."""
+        network = self._with(parameters)
+        setattr(*self._last(network), _torch().nn.Identity())
+        return self._evaluated(network, images)
+
+    def _last(self, network: Any) -> tuple[Any, str]:
+        """The module that holds the classification layer, and the layer's name in it."""
+        *outer, name = self.classification_layer.removesuffix(".weight").split(".")
+        return network.get_submodule(".".join(outer)), name
+
+    def _evaluated(self, network: Any, images: npt.NDArray[Any]) -> npt.NDArray[np.floating]:
         torch = _torch()
-        network = self._with(parameters).eval()
+        network = network.eval()
         found = []
         with torch.inference_mode(), self._precision():
             for begin in range(0, len(images), _EVALUATED):

@@ -72,6 +72,11 @@ class LogisticRegression:
         product: npt.NDArray[np.floating] = images @ weight.T + bias
         return product
 
+    def inputs(self, parameters: Parameters, images: Images) -> npt.NDArray[np.floating]:
+        """The images themselves."""
+        self.logits(parameters, images[:1])
+        return images
+
     def predict(self, parameters: Parameters, images: Images) -> IntArray:
         """int64[samples]: the class of the largest logit (the first of equals)."""
         classes: IntArray = self.logits(parameters, images).argmax(axis=1).astype(np.int64)

@@ -31,6 +31,10 @@ class Model(Protocol):
         """float[samples, classes] of images [samples, features]."""
         ...
 
+    def inputs(self, parameters: Parameters, images: npt.NDArray[Any]) -> npt.NDArray[np.floating]:
+        """float[samples, inputs]: what the classification layer sees of images [samples, features]."""
+        ...
+
     def predict(self, parameters: Parameters, images: npt.NDArray[Any]) -> IntArray:
         """int64[samples]: the class of the largest logit."""
         ...

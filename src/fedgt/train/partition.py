@@ -132,6 +132,39 @@ def partition_centres(*, centres: IntArray, clients: int, validation: int, rng: 
     return Partition(validation=order[:validation], clients=tuple(parts))
 
 
+def partition_single_class(
+    *, labels: IntArray, clients: int, validation: int, rng: np.random.Generator, owner: int = 4
+) -> Partition:
+    """As `partition_iid`, but one client holds samples of the last class only, as many as before, if there are so many.
+
+    It exchanges what it has of other classes for samples of the last class of the other clients; what it cannot exchange
+    nobody trains on.
+
+    Args:
+        labels: int64[samples].
+        clients: The number of clients, more than `owner`.
+        validation: The size of the server's validation set.
+        rng: The source of the split.
+        owner: The client, from 0.
+
+    Raises:
+        SpecError: If there is no such client, or some client would have no sample.
+    """
+    if not 0 <= owner < clients:
+        raise SpecError(f"client {owner} of {clients} is to hold a single class; take more clients")
+    split = partition_iid(samples=len(labels), clients=clients, validation=validation, rng=rng)
+    last = int(labels.max())
+    own = split.clients[owner]
+    others = np.concatenate([part[labels[part] == last] for j, part in enumerate(split.clients) if j != owner])
+    given = own[labels[own] != last][: len(others)]
+    taken = others[: len(given)]
+    moved = np.arange(len(labels))
+    moved[taken], moved[given] = given, taken
+    parts = [moved[part] for part in split.clients]
+    parts[owner] = parts[owner][labels[parts[owner]] == last]
+    return Partition(validation=split.validation, clients=tuple(parts))
+
+
 def unusual_clients(*, parts: Sequence[IntArray], labels: IntArray, centres: IntArray) -> tuple[int, ...]:
     """The clients of the centre, among those with two clients or more, whose labels are distributed least like all labels.
 

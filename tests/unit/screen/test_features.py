@@ -14,7 +14,8 @@ def test_the_margins_of_a_mean_of_linear_heads_are_the_mean_of_their_margins() -
     heads = rng.normal(size=(3, 6, 4))
     shares = np.array([0.2, 0.5, 0.3])
     mean = margins(images @ np.tensordot(shares, heads, axes=1), labels)
-    np.testing.assert_allclose(mean, shares @ [margins(images @ head, labels) for head in heads], atol=1e-12)
+    each = np.stack([margins(images @ head, labels) for head in heads])
+    np.testing.assert_allclose(mean, np.tensordot(shares, each, axes=1), atol=1e-12)
 
 
 def test_one_number_added_to_all_logits_of_a_sample_changes_neither_losses_nor_margins() -> None:

@@ -1,0 +1,129 @@
+"""Margin evidence against textbook forms: a step of gradient descent, the multivariate t, a joint normal of two rounds."""
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_t
+
+from fedgt.design import named_design
+from fedgt.screen import MarginEvidence, class_steps, contrasts, damage, together
+from fedgt.screen.margin_evidence import PERSISTENCE, RAISED, SPREADS, STRENGTHS
+from fedgt.screen.margin_hypotheses import Hypothesis, margin_hypotheses
+from fedgt.types import FloatArray
+
+ROWS = named_design("graded-15x10-b").matrix.astype(np.float64)
+PARTS = contrasts(ROWS, np.ones(15))
+
+
+def evidence(observed: FloatArray, *, scale: float = 2.0, freedom: float = 5.0) -> MarginEvidence:
+    """One hypothesis."""
+    one = Hypothesis(labels=(1, 7), observed=observed, scale=scale, freedom=freedom, excess=1.0, log_prior=-1.5)
+    losses = damage(PARTS, np.random.default_rng(0).normal(size=(10, 3)))
+    return MarginEvidence(shifts=PARTS.shifts, hypotheses=(one,), damage=losses)
+
+
+def test_class_steps_are_steps_of_gradient_descent_of_a_linear_head_that_leave_each_sample_itself_out() -> None:
+    rng = np.random.default_rng(1)
+    inputs, labels = rng.normal(size=(12, 5)), np.array([0, 0, 0, 1, 1, 1, 1, 3, 3, 3, 0, 4])
+    head, bias = rng.normal(size=(5, 5)), rng.normal(size=5)
+    logits = inputs @ head.T + bias
+    found = class_steps(logits, inputs, labels)
+    classes = [0, 1, 3, 4]  # nobody knows a sample of class 2
+    chance = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    for c, trained in enumerate(classes):
+        for s, seen in enumerate(classes):
+            # - d loss / d W = (y - p) x^T and - d loss / d b = y - p for each sample i, seen by the samples j.
+            direct = np.zeros(5)
+            for i in np.flatnonzero(labels == trained):
+                pull = np.eye(5)[labels[i]] - chance[i]
+                reached = [
+                    (inputs[i] @ inputs[j] + 1.0)
+                    for j in np.flatnonzero(labels == seen)
+                    if j != i or (labels == seen).sum() == 1
+                ]
+                direct += pull * np.mean(reached)
+            np.testing.assert_allclose(found[c, s], direct / (labels == trained).sum(), atol=1e-12)
+
+
+def test_the_evidence_is_that_of_the_multivariate_t_averaged_over_strengths_and_spreads() -> None:
+    rng = np.random.default_rng(2)
+    observed = 3.0 * rng.normal(size=PARTS.size)
+    one = evidence(observed)
+    sets = np.zeros((4, 15), dtype=np.bool_)
+    sets[1, [3]], sets[2, [0, 5, 9]], sets[3, [1, 2, 6, 7, 8, 13, 14]] = True, True, True
+    nobody = multivariate_t.logpdf(observed, shape=4.0 * np.eye(PARTS.size), df=5.0)
+    expected = [0.0]
+    for members in sets[1:]:
+        columns = PARTS.shifts[:, members]
+        terms = [
+            multivariate_t.logpdf(
+                observed,
+                loc=2.0 * strength * columns.sum(axis=1),
+                shape=4.0 * (np.eye(PARTS.size) + (relative * strength) ** 2 * columns @ columns.T),
+                df=5.0,
+            )
+            for strength in STRENGTHS
+            for relative in SPREADS
+        ]
+        expected.append(RAISED - 1.5 + np.logaddexp.reduce(terms) - np.log(len(terms)) - nobody)
+    np.testing.assert_allclose(one.log_likelihood(sets), expected, atol=1e-9)
+
+
+def test_two_rounds_are_put_together_as_the_joint_normal_of_what_persists_and_what_does_not() -> None:
+    rng = np.random.default_rng(3)
+    first, second = evidence(rng.normal(size=PARTS.size)), evidence(rng.normal(size=PARTS.size), scale=0.5)
+    joint = together([first, second])
+    stacked = np.concatenate([first.hypotheses[0].observed / 2.0, second.hypotheses[0].observed / 0.5])
+    shifts = np.concatenate([PARTS.shifts, PARTS.shifts])
+    covariance = PERSISTENCE * shifts @ shifts.T + (1 - PERSISTENCE) * np.eye(len(shifts))
+    np.testing.assert_allclose(np.diag(covariance), 1.0)
+    (found,) = joint.hypotheses
+    assert found.observed @ found.observed == pytest.approx(stacked @ np.linalg.solve(covariance, stacked))
+    direction = joint.shifts @ (np.arange(15) == 4)
+    expected = stacked @ np.linalg.solve(covariance, shifts @ (np.arange(15) == 4))
+    assert found.observed @ direction == pytest.approx(expected)
+
+
+def test_the_same_sums_again_add_less_than_new_ones_and_one_round_is_left_as_it_is() -> None:
+    towards = PARTS.shifts @ np.isin(np.arange(15), [2, 7, 11])
+    one = evidence(20.0 * towards)
+    assert together([one]) is one
+    attackers = np.isin(np.arange(15), [2, 7, 11])[None]
+    once = float(one.log_likelihood(attackers)[0])
+    again = float(together([one, one]).log_likelihood(attackers)[0])
+    assert once < again < 2 * once
+
+
+def test_the_adjusted_margins_are_the_residuals_of_one_regression_over_all_pairs() -> None:
+    rng = np.random.default_rng(4)
+    classes = np.array([0, 1, 2, 3, 5])  # class 4 has no sample
+    margins = rng.normal(size=(10, 5, 6))
+    margins -= margins.mean(axis=2, keepdims=True)
+    moved = np.tensordot(PARTS.transform, margins, axes=1)
+    rows, targets, labels = [], [], []
+    for i, s in enumerate(classes):
+        for t in range(6):
+            if t == s:
+                continue
+            here = np.flatnonzero(classes == t)
+            others = [u for u, label in enumerate(classes) if label not in (s, t)]
+            rest = [v for v in range(6) if v not in (s, t)]
+            y = moved[:, i, t] - moved[:, i, s]
+            x = [
+                moved[:, here[0], s] if here.size else np.zeros(PARTS.size),
+                moved[:, others, t].mean(axis=1),
+                moved[:, others, s].mean(axis=1),
+                moved[:, i][:, rest].mean(axis=1),
+                moved[:, here[0], t] if here.size else np.zeros(PARTS.size),
+            ]
+            weight = 1.0 / np.sqrt((y**2).mean())
+            rows.append((np.stack(x, axis=1), y, weight))
+            targets.append(y)
+            labels.append((int(s), t))
+    coefficients = np.linalg.lstsq(
+        np.concatenate([x * w for x, _, w in rows]), np.concatenate([y * w for _, y, w in rows]), rcond=None
+    )[0]
+    found = margin_hypotheses(PARTS, margins, classes, None)
+    flips = [one for one in found if len(one.labels) == 2]
+    assert [one.labels for one in flips[: len(labels)]] == labels
+    for one, (x, y, _) in zip(flips, rows, strict=False):
+        np.testing.assert_allclose(one.observed, y - x @ coefficients, atol=1e-9)
