@@ -8,7 +8,7 @@ its real weights and its status.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -18,11 +18,12 @@ from fedgt.decode import Decoding, GradedDecoding, IndependentPrior, decode, dec
 from fedgt.design import Design
 from fedgt.errors import ContradictoryOutcomesError, SpecError
 from fedgt.exclude import Exclusion, exclude, exclude_graded
-from fedgt.federation import DecodeSettings, Federation, ScreenSettings, Validation
+from fedgt.federation import DecodeSettings, Federation, ScreenSettings, Validation, most_by_margins
 from fedgt.grouping import Grouping
 from fedgt.privacy import SpanMean, best_in_span, largest_kept_sum
 from fedgt.screen import (
     FEWEST_CLASSES,
+    MORE_THAN_CHANCE,
     SIGNIFICANT,
     GradedEvidence,
     GradedScreen,
@@ -35,6 +36,7 @@ from fedgt.screen import (
     cluster_screen,
     evidence_of_difference,
     graded_screen,
+    label_spread,
     label_under_attack,
     layer_features,
     margin_screen,
@@ -136,6 +138,7 @@ def screening_round(
         last: Whether no further test round follows: then undecided clients are decided.
     """
     _check_layer(screen, parameters, grouping.design, validation)
+    screen = _searchable(screen, decoding, grouping.design.clients)
     largest = decoding.largest_graded(grouping.design.clients, screen.features) if screen.kind == "graded" else 0
     groups = [grouping.members(i, present) for i in range(grouping.design.groups)]
     taken = take(federation, parameters, round=round, purpose="test", groups=groups, test=True)
@@ -248,7 +251,7 @@ def _check_layer(settings: ScreenSettings, parameters: Parameters, design: Desig
         return
     if settings.kind == "significant-clusters":
         features = layer_features(layer[None], settings.source_label).shape[1]
-    elif settings.features == "weights":
+    elif settings.features != "margins":
         features = layer.size
     else:
         present = len(np.unique(validation.labels))
@@ -320,66 +323,63 @@ def _graded(
     validation: Validation,
     settings: ScreenSettings,
 ) -> GradedScreen:
-    if settings.features == "margins":
-        return _margins(federation, sums, parameters, grouping, validation, settings)
-    features: list[FloatArray | None] = []
-    losses: list[FloatArray | None] = []
-    for one in sums:
-        if one.total is None:
-            features.append(None)
-            losses.append(None)
-            continue
-        update = mean_update(one)
-        losses.append(class_losses(validation.logits(plus(parameters, update)), validation.labels))
-        features.append(update[settings.layer])
-    return graded_screen(
-        _stacked(features),
-        _stacked(losses),
-        weights=_rows(federation, grouping),
-        samples=[federation.samples[client] for client in grouping.clients],
-        erased=np.array([one.total is None for one in sums]),
-        label=settings.source_label,
-    )
-
-
-def _margins(
-    federation: Federation,
-    sums: Sequence[GroupSum],
-    parameters: Parameters,
-    grouping: Grouping,
-    validation: Validation,
-    settings: ScreenSettings,
-) -> GradedScreen:
     labels = np.asarray(validation.labels)
-    scores = [
-        None
-        if one.total is None
-        else np.asarray(validation.logits(plus(parameters, mean_update(one))), dtype=np.float64)
-        for one in sums
-    ]
-    whole = [one for one in scores if one is not None and np.isfinite(one).all()]
-    steps = None
-    if validation.inputs is not None and whole:
+    present, counts = np.unique(labels, return_counts=True)
+    features: list[FloatArray | None] = []
+    scores: list[FloatArray | None] = []
+    for one in sums:
+        update = None if one.total is None else mean_update(one)
+        features.append(None if update is None else update[settings.layer])
+        scores.append(
+            None if update is None else np.asarray(validation.logits(plus(parameters, update)), dtype=np.float64)
+        )
+    losses = _stacked([None if one is None else class_losses(one, labels) for one in scores])
+    margin = np.full((len(sums), len(present), losses.shape[1]), np.nan)
+    for group, one_score in enumerate(scores):
+        if one_score is not None:
+            margin[group] = margins(one_score, labels)
+    whole = [one_score for one_score in scores if one_score is not None and np.isfinite(one_score).all()]
+    weights = _rows(federation, grouping)
+    samples = [federation.samples[client] for client in grouping.clients]
+    erased = np.array([one.total is None for one in sums])
+    steps, spread = None, 0.0
+    if settings.features != "weights" and validation.inputs is not None and len(whole) > 1:
         # From half way, so that the step is that of a whole round: from where it starts to the mean of where groups end.
         start = np.asarray(validation.logits(parameters), dtype=np.float64)
         halfway = (start + np.mean(whole, axis=0)) / 2
         inputs = np.asarray(validation.inputs(parameters), dtype=np.float64)
         if np.isfinite(halfway).all() and np.isfinite(inputs).all():
             steps = class_steps(halfway, inputs, labels)
-    present, classes = np.unique(labels), len(parameters[settings.layer])
-    margin, losses = np.full((len(sums), len(present), classes), np.nan), np.full((len(sums), classes), np.nan)
-    for group, one_score in enumerate(scores):
-        if one_score is not None:
-            margin[group], losses[group] = margins(one_score, labels), class_losses(one_score, labels)
-    return margin_screen(
-        margin,
-        losses,
-        classes=present,
-        weights=_rows(federation, grouping),
-        erased=np.array([one.total is None for one in sums]),
-        steps=steps,
-        label=settings.source_label,
+            tested = np.isfinite(margin).all(axis=(1, 2))
+            spread = label_spread(
+                margin[tested],
+                margins(start, labels),
+                steps=steps,
+                weights=weights[tested],
+                samples=samples,
+                counts=counts,
+            )
+    if settings.features == "margins" or (spread > MORE_THAN_CHANCE and len(present) >= FEWEST_CLASSES):
+        return margin_screen(
+            margin,
+            losses,
+            classes=present,
+            weights=weights,
+            erased=erased,
+            steps=steps,
+            label=settings.source_label,
+        )
+    return graded_screen(
+        _stacked(features), losses, weights=weights, samples=samples, erased=erased, label=settings.source_label
     )
+
+
+def _searchable(settings: ScreenSettings, decoding: DecodeSettings, clients: int) -> ScreenSettings:
+    """Weights instead of `auto` where there are more sets than margins can score."""
+    if settings.features != "auto":
+        return settings
+    largest = decoding.largest_graded(clients)
+    return settings if largest <= most_by_margins(clients) else replace(settings, features="weights")
 
 
 def _of_all_rounds(evidence: Sequence[LayeredEvidence]) -> Sequence[LayeredEvidence]:

@@ -109,43 +109,63 @@ def test_case_32_attackers_who_train_as_the_honest_do_are_found_in_the_first_rou
     assert np.mean([one.falsely_excluded for one in results]) < 1.0
 
 
-def alone(split: Partition, data: ImageData, *, all_of_them: bool) -> Partition:
-    """Client 4 holds class 9 only: its own samples of it, or as many as it had, exchanged with the others."""
-    parts = [part.copy() for part in split.clients]
-    nine = [data.train_labels[part] == 9 for part in parts]
-    own = parts[4][nine[4]]
-    if all_of_them:
-        others = np.concatenate([part[mask] for j, (part, mask) in enumerate(zip(parts, nine, strict=True)) if j != 4])
-        given = parts[4][~nine[4]]
-        taken = others[: len(given)]
-        exchanged = dict(zip(taken.tolist(), given.tolist(), strict=True))
-        parts = [np.array([exchanged.get(i, i) for i in part.tolist()]) for part in parts]
-        own = np.concatenate([own, taken])
-    parts[4] = own
+def alone(split: Partition, data: ImageData) -> Partition:
+    """Client 4 holds its own samples of class 9 only."""
+    parts = list(split.clients)
+    parts[4] = parts[4][data.train_labels[parts[4]] == 9]
     return dataclasses.replace(split, clients=tuple(parts))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "all_of_them",
+    ("partition", "features"),
     [
-        False,
+        ("own", "weights"),
         pytest.param(
-            True,
+            "single-class",
+            "weights",
             marks=pytest.mark.xfail(
                 strict=True,
                 reason="a client that holds two thirds of a class makes a line of its own, and it is named or its opposites",
             ),
         ),
+        ("single-class", "margins"),
     ],
 )
 def test_case_35_an_honest_client_with_one_class_only_is_not_accused_when_nobody_attacks(
-    all_of_them: bool, monkeypatch: pytest.MonkeyPatch, record_property: Any
+    partition: str, features: str, monkeypatch: pytest.MonkeyPatch, record_property: Any
 ) -> None:
-    partition = simulation._partition
-    monkeypatch.setattr(
-        simulation, "_partition", lambda spec, data: alone(partition(spec, data), data, all_of_them=all_of_them)
-    )
-    results = [run(spec(seed=seed, attack__malicious=0, federation__rounds=2)) for seed in range(12)]
+    if partition == "own":
+        shared = simulation._partition
+        monkeypatch.setattr(simulation, "_partition", lambda spec, data: alone(shared(spec, data), data))
+    more = {} if partition == "own" else {"data__partition": partition}
+    results = [
+        run(spec(seed=seed, attack__malicious=0, federation__rounds=2, screen__features=features, **more))
+        for seed in range(20)
+    ]
     record_property("false alarms", rates(results))
     assert np.mean([one.falsely_excluded > 0 for one in results]) <= 0.05
+
+
+@pytest.mark.parametrize(("partition", "expected"), [("dirichlet", "most unusual"), ("iid", "the strongest line")])
+def test_auto_compares_margins_where_clients_own_other_classes_than_chance_gives_and_weights_elsewhere(
+    partition: str, expected: str
+) -> None:
+    changes = {"data__partition": partition, "data__concentration": 0.3, "screen__features": "auto"}
+    result = run(spec(seed=3, federation__rounds=1, **changes))
+    assert result.test is not None
+    assert expected in result.test.screen_reason
+
+
+def test_margins_of_several_test_rounds_are_put_together() -> None:
+    result = run(
+        spec(
+            seed=3,
+            screen__features="margins",
+            data__partition="dirichlet",
+            decode__undecided=1e-12,
+            federation__rounds=4,
+        )
+    )
+    assert [test.round for test in result.tests] == [1, 2, 3]
+    assert all(test.graded is not None and test.graded.signal is None for test in result.tests)

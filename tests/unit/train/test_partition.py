@@ -9,6 +9,7 @@ from fedgt.train.partition import (
     partition_centres,
     partition_dirichlet,
     partition_iid,
+    partition_single_class,
     unusual_clients,
 )
 from fedgt.types import IntArray
@@ -120,3 +121,21 @@ def test_without_a_centre_of_two_clients_nobody_is_unusual() -> None:
     centres = centres_of([5, 6])
     split = partition_centres(centres=centres, clients=2, validation=0, rng=np.random.default_rng(0))
     assert unusual_clients(parts=split.clients, labels=np.zeros(11, dtype=np.int64), centres=centres) == ()
+
+
+def test_one_client_holds_the_last_class_only_as_many_samples_as_before_and_nobody_loses_any() -> None:
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(5), 60)).astype(np.int64)
+    iid = partition_iid(samples=300, clients=6, validation=30, rng=np.random.default_rng(1))
+    split = partition_single_class(labels=labels, clients=6, validation=30, rng=np.random.default_rng(1))
+    assert set(labels[split.clients[4]]) == {4}
+    assert [len(part) for part in split.clients] == [len(part) for part in iid.clients]
+    np.testing.assert_array_equal(split.validation, iid.validation)
+    assert sorted(np.concatenate([split.validation, *split.clients]).tolist()) == list(range(300))
+
+
+def test_where_the_class_is_too_rare_the_client_holds_what_there_is() -> None:
+    labels = np.array([0] * 50 + [1] * 10, dtype=np.int64)
+    split = partition_single_class(labels=labels, clients=5, validation=0, rng=np.random.default_rng(1))
+    assert labels[split.clients[4]].tolist() == [1] * 10
+    with pytest.raises(SpecError, match="client 4 of 4"):
+        partition_single_class(labels=labels, clients=4, validation=0, rng=np.random.default_rng(1))
