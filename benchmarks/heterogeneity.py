@@ -1,7 +1,7 @@
 """Honest clients that differ by nature: who is excluded, and what it does to the model, by every method on the same runs.
 
     FEDGT_DATA=<folder> python benchmarks/heterogeneity.py [--data isic2019,dirichlet-1,dirichlet-0.3,single-class]
-        [--seeds 20] [--first-seed 100] [--methods ...] [--workers 2]
+        [--seeds 20] [--first-seed 100] [--methods ...] [--workers 2] [--picture]
 
 `isic2019`: Fed-ISIC2019, 15 clients by halving the largest centre, linear head on frozen EfficientNet-Lite0 features (`fedgt
 features isic2019`), focal loss, test in round 5 of 40. `dirichlet-1`, `dirichlet-0.3`: MNIST, test in round 1 of 10.
@@ -39,7 +39,6 @@ DATA: dict[str, Mapping[str, Any]] = {
     },
 }
 CELLS = (("label-flip", 0), *((kind, n) for kind in ("label-flip", "label-permutation") for n in (1, 3, 5)))
-MARGINS = {"method": "fedgt", "screen.features": "margins"}
 METHODS: dict[str, Mapping[str, Any]] = {
     "no-defence": {"method": "no-defence"},
     "oracle": {"method": "oracle"},
@@ -47,10 +46,9 @@ METHODS: dict[str, Mapping[str, Any]] = {
     "paper-count": {**PAPER, "method": "fedgt", "decode.strategy": "count"},
     "paper-delta": {**PAPER, "method": "fedgt", "decode.strategy": "delta"},
     "weights": {"method": "fedgt"},
-    "margins": {**MARGINS, "decode.on_undecided": "decide"},
-    "margins-again": MARGINS,
+    "margins": {"method": "fedgt", "screen.features": "margins", "decode.on_undecided": "decide"},
 }
-"""`margins-again`: with the default policy, further test rounds while somebody is undecided."""
+"""`weights` is the default, with further test rounds while somebody is undecided."""
 PUBLISHED = ("paper-count", "paper-delta")
 
 
@@ -104,16 +102,21 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=100)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--picture", action="store_true", help="draw docs/results/heterogeneity.svg, too")
     chosen = parser.parse_args()
     seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)
     methods = chosen.methods.split(",")
+    drawn: dict[str, dict[tuple[str, int, str], list[Row]]] = {}
     for data in chosen.data.split(","):
         cells = {(kind, n, method): planned(data, kind, n, method, seeds) for kind, n in CELLS for method in methods}
         every = [one for runs in cells.values() for one in runs]
         # One attack is like the other where nobody is malicious, unless the paper's server believes in it.
         rows = sweep(every, chosen.results, workers=chosen.workers, masks=False)
         found = {one.spec.digest: row for one, row in zip(every, rows, strict=True)}
-        table(data, {cell: [found[one.spec.digest] for one in runs] for cell, runs in cells.items()}, methods)
+        drawn[data] = {cell: [found[one.spec.digest] for one in runs] for cell, runs in cells.items()}
+        table(data, drawn[data], methods)
+    if chosen.picture:
+        picture(drawn, [method for method in methods if METHODS[method]["method"] == "fedgt"])
 
 
 def table(data: str, cells: Mapping[tuple[str, int, str], list[Row]], methods: Sequence[str]) -> None:
@@ -140,6 +143,42 @@ def table(data: str, cells: Mapping[tuple[str, int, str], list[Row]], methods: S
                 continue
             entries = [interval(numbers(cells[kind, n, method], column)) for method in methods]
             print(f"| {kind if n else 'nobody'} | {n} | {' | '.join(entries)} |")
+
+
+def picture(data: Mapping[str, Mapping[tuple[str, int, str], list[Row]]], methods: Sequence[str]) -> None:
+    """Wrong clients a run over the number of attackers, with 95 % confidence intervals."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(
+        2, len(data), figsize=(3.2 * len(data), 6), sharex=True, sharey=True, squeeze=False, layout="constrained"
+    )
+    for column, (name, cells) in enumerate(data.items()):
+        for row, kind in enumerate(("label-flip", "label-permutation")):
+            axis = axes[row, column]
+            for shift, method in enumerate(methods):
+                means, halves = [], []
+                for n in (0, 1, 3, 5):
+                    rows = cells["label-flip" if not n else kind, n, method]
+                    wrong = [
+                        a + b
+                        for a, b in zip(
+                            numbers(rows, "missed_clients"), numbers(rows, "falsely_excluded_clients"), strict=True
+                        )
+                    ]
+                    means.append(np.mean(wrong))
+                    halves.append(
+                        student.ppf(0.975, max(len(wrong) - 1, 1)) * np.std(wrong) / max(len(wrong), 1) ** 0.5
+                    )
+                places = np.array([0, 1, 3, 5]) + 0.08 * (shift - len(methods) / 2)
+                axis.errorbar(places, means, yerr=halves, fmt="osv^Dx"[shift % 6] + "-", capsize=2, label=method)
+            axis.set(title=f"{name}: {kind}", xlabel="malicious clients", xticks=(0, 1, 3, 5))
+        axes[0, 0].set_ylabel("wrong clients a run")
+        axes[1, 0].set_ylabel("wrong clients a run")
+    axes[0, 0].legend(frameon=False)
+    figure.savefig(RESULTS.with_suffix(".svg"), metadata={"Date": None})
 
 
 if __name__ == "__main__":

@@ -32,12 +32,11 @@ SCREEN_KINDS: tuple[ScreenKind, ...] = get_args(ScreenKind)
 """`graded`: by how much and along which line the groups differ. `clusters`: the paper's test, one bit a group.
 `significant-clusters`: the same, all groups negative unless they differ significantly."""
 
-Features = Literal["weights", "margins", "auto"]
+Features = Literal["weights", "margins"]
 FEATURES: tuple[Features, ...] = get_args(Features)
 """What graded evidence compares. `weights`: the classification layer; the most powerful where honest clients are alike.
 `margins`: the validation set's margins of all pairs of labels, with noise scales that are learnt; where honest clients
-differ by nature, as hospitals do. `auto`: margins if clients own other classes than chance explains
-(`fedgt.screen.label_spread`), weights otherwise, or where the validation set does not tell or there are too many sets."""
+differ by nature, as hospitals do."""
 
 _MOST_SETS_BY_MARGINS = 300_000
 """Sets that are scored by margins, at some 60 microseconds each."""

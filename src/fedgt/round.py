@@ -8,7 +8,7 @@ its real weights and its status.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -18,12 +18,11 @@ from fedgt.decode import Decoding, GradedDecoding, IndependentPrior, decode, dec
 from fedgt.design import Design
 from fedgt.errors import ContradictoryOutcomesError, SpecError
 from fedgt.exclude import Exclusion, exclude, exclude_graded
-from fedgt.federation import DecodeSettings, Federation, ScreenSettings, Validation, most_by_margins
+from fedgt.federation import DecodeSettings, Federation, ScreenSettings, Validation
 from fedgt.grouping import Grouping
 from fedgt.privacy import SpanMean, best_in_span, largest_kept_sum
 from fedgt.screen import (
     FEWEST_CLASSES,
-    MORE_THAN_CHANCE,
     SIGNIFICANT,
     GradedEvidence,
     GradedScreen,
@@ -36,13 +35,11 @@ from fedgt.screen import (
     cluster_screen,
     evidence_of_difference,
     graded_screen,
-    label_spread,
     label_under_attack,
     layer_features,
     margin_screen,
     margins,
     measure,
-    together,
 )
 from fedgt.secagg import GroupSum
 from fedgt.types import FloatArray, LayeredEvidence, Outcomes, Parameters
@@ -88,8 +85,12 @@ class ScreeningRound:
 
     @property
     def undecided(self) -> bool:
-        """Whether another test round could decide more."""
-        return isinstance(self.decoding, GradedDecoding) and bool(self.decoding.undecided.any())
+        """Whether another test round could decide more.
+
+        Never with margins: what honest clients differ by stays, so that a further look makes chance look certain.
+        """
+        persists = isinstance(self.evidence, MarginEvidence)
+        return isinstance(self.decoding, GradedDecoding) and bool(self.decoding.undecided.any()) and not persists
 
 
 def training_round(
@@ -138,7 +139,6 @@ def screening_round(
         last: Whether no further test round follows: then undecided clients are decided.
     """
     _check_layer(screen, parameters, grouping.design, validation)
-    screen = _searchable(screen, decoding, grouping.design.clients)
     largest = decoding.largest_graded(grouping.design.clients, screen.features) if screen.kind == "graded" else 0
     groups = [grouping.members(i, present) for i in range(grouping.design.groups)]
     taken = take(federation, parameters, round=round, purpose="test", groups=groups, test=True)
@@ -153,7 +153,7 @@ def screening_round(
         tested = _graded(federation, sums, parameters, real, validation, screen)
         evidence = [*earlier, *([tested.evidence] if tested.evidence is not None else [])]
         found = decode_graded(
-            _of_all_rounds(evidence),
+            evidence,
             clients=real.design.clients,
             largest=largest,
             nobody=decoding.nobody,
@@ -174,7 +174,7 @@ def screening_round(
             heard=heard,
         )
         final = decide(last=True)
-        decision = final if last else decide(last=False)
+        decision = final if last or isinstance(tested.evidence, MarginEvidence) else decide(last=False)
     else:
         tested = _clusters(federation, sums, parameters, real, validation, screen)
         found = _decoded(real, tested.outcomes, decoding, prior)
@@ -324,7 +324,6 @@ def _graded(
     settings: ScreenSettings,
 ) -> GradedScreen:
     labels = np.asarray(validation.labels)
-    present, counts = np.unique(labels, return_counts=True)
     features: list[FloatArray | None] = []
     scores: list[FloatArray | None] = []
     for one in sums:
@@ -334,58 +333,44 @@ def _graded(
             None if update is None else np.asarray(validation.logits(plus(parameters, update)), dtype=np.float64)
         )
     losses = _stacked([None if one is None else class_losses(one, labels) for one in scores])
-    margin = np.full((len(sums), len(present), losses.shape[1]), np.nan)
-    for group, one_score in enumerate(scores):
-        if one_score is not None:
-            margin[group] = margins(one_score, labels)
-    whole = [one_score for one_score in scores if one_score is not None and np.isfinite(one_score).all()]
-    weights = _rows(federation, grouping)
-    samples = [federation.samples[client] for client in grouping.clients]
-    erased = np.array([one.total is None for one in sums])
-    steps, spread = None, 0.0
-    if settings.features != "weights" and validation.inputs is not None and len(whole) > 1:
-        # From half way, so that the step is that of a whole round: from where it starts to the mean of where groups end.
-        start = np.asarray(validation.logits(parameters), dtype=np.float64)
-        halfway = (start + np.mean(whole, axis=0)) / 2
-        inputs = np.asarray(validation.inputs(parameters), dtype=np.float64)
-        if np.isfinite(halfway).all() and np.isfinite(inputs).all():
-            steps = class_steps(halfway, inputs, labels)
-            tested = np.isfinite(margin).all(axis=(1, 2))
-            spread = label_spread(
-                margin[tested],
-                margins(start, labels),
-                steps=steps,
-                weights=weights[tested],
-                samples=samples,
-                counts=counts,
-            )
-    if settings.features == "margins" or (spread > MORE_THAN_CHANCE and len(present) >= FEWEST_CLASSES):
+    weights, erased = _rows(federation, grouping), np.array([one.total is None for one in sums])
+    if settings.features == "margins":
+        present = np.unique(labels)
+        margin = np.full((len(sums), len(present), losses.shape[1]), np.nan)
+        for group, one_score in enumerate(scores):
+            if one_score is not None:
+                margin[group] = margins(one_score, labels)
         return margin_screen(
             margin,
             losses,
             classes=present,
             weights=weights,
             erased=erased,
-            steps=steps,
+            steps=_steps(parameters, scores, validation),
             label=settings.source_label,
         )
     return graded_screen(
-        _stacked(features), losses, weights=weights, samples=samples, erased=erased, label=settings.source_label
+        _stacked(features),
+        losses,
+        weights=weights,
+        samples=[federation.samples[client] for client in grouping.clients],
+        erased=erased,
+        label=settings.source_label,
     )
 
 
-def _searchable(settings: ScreenSettings, decoding: DecodeSettings, clients: int) -> ScreenSettings:
-    """Weights instead of `auto` where there are more sets than margins can score."""
-    if settings.features != "auto":
-        return settings
-    largest = decoding.largest_graded(clients)
-    return settings if largest <= most_by_margins(clients) else replace(settings, features="weights")
-
-
-def _of_all_rounds(evidence: Sequence[LayeredEvidence]) -> Sequence[LayeredEvidence]:
-    """Independent evidence adds up when it is decoded; that of margins is not independent, and put together first."""
-    margin = [one for one in evidence if isinstance(one, MarginEvidence)]
-    return [together(margin)] if margin else evidence
+def _steps(parameters: Parameters, scores: Sequence[FloatArray | None], validation: Validation) -> FloatArray | None:
+    """How training on whole classes moves the margins; None where the inputs of the classification layer are not known."""
+    whole = [one for one in scores if one is not None and np.isfinite(one).all()]
+    if validation.inputs is None or not whole:
+        return None
+    # From half way, so that the step is that of a whole round: from where it starts to the mean of where groups end.
+    start = np.asarray(validation.logits(parameters), dtype=np.float64)
+    halfway = (start + np.mean(whole, axis=0)) / 2
+    inputs = np.asarray(validation.inputs(parameters), dtype=np.float64)
+    if not (np.isfinite(halfway).all() and np.isfinite(inputs).all()):
+        return None
+    return class_steps(halfway, inputs, np.asarray(validation.labels))
 
 
 def _stacked(rows: Sequence[FloatArray | None]) -> FloatArray:

@@ -1,12 +1,11 @@
-"""Margin evidence against textbook forms: a step of gradient descent, the multivariate t, a joint normal of two rounds."""
+"""Margin evidence against textbook forms: a step of gradient descent, the multivariate t, one regression over all pairs."""
 
 import numpy as np
-import pytest
 from scipy.stats import multivariate_t
 
 from fedgt.design import named_design
-from fedgt.screen import MarginEvidence, class_steps, contrasts, damage, together
-from fedgt.screen.margin_evidence import PERSISTENCE, RAISED, SPREADS, STRENGTHS
+from fedgt.screen import MarginEvidence, class_steps, contrasts, damage
+from fedgt.screen.margin_evidence import RAISED, SPREADS, STRENGTHS
 from fedgt.screen.margin_hypotheses import Hypothesis, margin_hypotheses
 from fedgt.types import FloatArray
 
@@ -68,38 +67,13 @@ def test_the_evidence_is_that_of_the_multivariate_t_averaged_over_strengths_and_
     np.testing.assert_allclose(one.log_likelihood(sets), expected, atol=1e-9)
 
 
-def test_two_rounds_are_put_together_as_the_joint_normal_of_what_persists_and_what_does_not() -> None:
-    rng = np.random.default_rng(3)
-    first, second = evidence(rng.normal(size=PARTS.size)), evidence(rng.normal(size=PARTS.size), scale=0.5)
-    joint = together([first, second])
-    stacked = np.concatenate([first.hypotheses[0].observed / 2.0, second.hypotheses[0].observed / 0.5])
-    shifts = np.concatenate([PARTS.shifts, PARTS.shifts])
-    covariance = PERSISTENCE * shifts @ shifts.T + (1 - PERSISTENCE) * np.eye(len(shifts))
-    np.testing.assert_allclose(np.diag(covariance), 1.0)
-    (found,) = joint.hypotheses
-    assert found.observed @ found.observed == pytest.approx(stacked @ np.linalg.solve(covariance, stacked))
-    direction = joint.shifts @ (np.arange(15) == 4)
-    expected = stacked @ np.linalg.solve(covariance, shifts @ (np.arange(15) == 4))
-    assert found.observed @ direction == pytest.approx(expected)
-
-
-def test_the_same_sums_again_add_less_than_new_ones_and_one_round_is_left_as_it_is() -> None:
-    towards = PARTS.shifts @ np.isin(np.arange(15), [2, 7, 11])
-    one = evidence(20.0 * towards)
-    assert together([one]) is one
-    attackers = np.isin(np.arange(15), [2, 7, 11])[None]
-    once = float(one.log_likelihood(attackers)[0])
-    again = float(together([one, one]).log_likelihood(attackers)[0])
-    assert once < again < 2 * once
-
-
 def test_the_adjusted_margins_are_the_residuals_of_one_regression_over_all_pairs() -> None:
     rng = np.random.default_rng(4)
     classes = np.array([0, 1, 2, 3, 5])  # class 4 has no sample
     margins = rng.normal(size=(10, 5, 6))
     margins -= margins.mean(axis=2, keepdims=True)
     moved = np.tensordot(PARTS.transform, margins, axes=1)
-    rows, targets, labels = [], [], []
+    rows, pairs = [], []
     for i, s in enumerate(classes):
         for t in range(6):
             if t == s:
@@ -117,13 +91,12 @@ def test_the_adjusted_margins_are_the_residuals_of_one_regression_over_all_pairs
             ]
             weight = 1.0 / np.sqrt((y**2).mean())
             rows.append((np.stack(x, axis=1), y, weight))
-            targets.append(y)
-            labels.append((int(s), t))
+            pairs.append((int(s), t))
     coefficients = np.linalg.lstsq(
         np.concatenate([x * w for x, _, w in rows]), np.concatenate([y * w for _, y, w in rows]), rcond=None
     )[0]
     found = margin_hypotheses(PARTS, margins, classes, None)
     flips = [one for one in found if len(one.labels) == 2]
-    assert [one.labels for one in flips[: len(labels)]] == labels
-    for one, (x, y, _) in zip(flips, rows, strict=False):
-        np.testing.assert_allclose(one.observed, y - x @ coefficients, atol=1e-9)
+    assert [one.labels for one in flips[: len(pairs)]] == pairs
+    for one, (features, y, _) in zip(flips, rows, strict=False):
+        np.testing.assert_allclose(one.observed, y - features @ coefficients, atol=1e-9)

@@ -14,8 +14,7 @@ from fedgt.screen.damage import Damage, LabelFinding, damage, label_under_attack
 from fedgt.screen.features import class_losses, margins
 from fedgt.screen.graded_evidence import GradedEvidence
 from fedgt.screen.graded_screen import GradedScreen, graded_screen
-from fedgt.screen.label_spread import MORE_THAN_CHANCE, label_spread
-from fedgt.screen.margin_evidence import MarginEvidence, together
+from fedgt.screen.margin_evidence import MarginEvidence
 from fedgt.screen.margin_hypotheses import FEWEST_CLASSES, Hypothesis, class_steps
 from fedgt.screen.margin_screen import margin_screen
 from fedgt.screen.projection import first_component, layer_features
@@ -24,7 +23,6 @@ from fedgt.screen.utility import Utility, balanced_accuracy, measure, recall, to
 
 __all__ = [
     "FEWEST_CLASSES",
-    "MORE_THAN_CHANCE",
     "SIGNIFICANT",
     "Clustering",
     "Contrasts",
@@ -50,7 +48,6 @@ __all__ = [
     "evidence_of_difference",
     "first_component",
     "graded_screen",
-    "label_spread",
     "label_under_attack",
     "layer_features",
     "margin_screen",
@@ -59,6 +56,5 @@ __all__ = [
     "recall",
     "silhouette_score",
     "silhouette_values",
-    "together",
     "top1_accuracy",
 ]

@@ -7,12 +7,10 @@ degrees of freedom as the scale deserves; theta and the spread are averaged over
 their prior probabilities: looking at many labels is paid for.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedgt.errors import ShapeError
 from fedgt.screen.damage import Damage
 from fedgt.screen.margin_hypotheses import Hypothesis
 from fedgt.types import BoolArray, FloatArray, SetEvidence, frozen
@@ -30,10 +28,6 @@ each: Fed-ISIC2019 0, MNIST with Dirichlet 1.0 .35, 0.3 .25); without it attacke
 
 _WORTH_WHILE = 0.5
 """Hypotheses whose statistic exceeds what honest clients make by less than this (in log-energy) are not looked at."""
-
-PERSISTENCE = 0.75
-"""Correlation, between one test round and another, of what honest clients differ by: .66 to .83 was measured on MNIST with
-Dirichlet 1.0 (rounds 1, 3, 10) and on Fed-ISIC2019 (rounds 1, 2, 5, 10)."""
 
 _BATCH = 2048
 
@@ -124,42 +118,3 @@ class MarginEvidence:
     def lines(self, count: int) -> tuple[SetEvidence, ...]:
         """None; see `second`."""
         return ()
-
-
-def together(rounds: Sequence[MarginEvidence]) -> MarginEvidence:
-    """The evidence of several test rounds of the same clients, which differ by who they are.
-
-    A second look at the same sums is therefore nearly the first one again, and only new rows say much more: what honest
-    clients differ by has correlation `PERSISTENCE` between rounds, in units of each round's scale, the rest is drawn anew.
-
-    Raises:
-        ShapeError: If the rounds are none, or about other clients or labels.
-    """
-    if not rounds:
-        raise ShapeError("no test round has evidence to put together")
-    first = rounds[0]
-    if len(rounds) == 1:
-        return first
-    if any(
-        one.shifts.shape[1] != first.shifts.shape[1]
-        or [h.labels for h in one.hypotheses] != [h.labels for h in first.hypotheses]
-        for one in rounds
-    ):
-        raise ShapeError("the test rounds are about other clients, or other labels; evidence of one run is needed")
-    shifts = np.concatenate([one.shifts for one in rounds])
-    covariance = PERSISTENCE * shifts @ shifts.T + (1.0 - PERSISTENCE) * np.eye(len(shifts))
-    whitening = np.linalg.inv(np.linalg.cholesky(covariance))
-    found = []
-    for parts in zip(*(one.hypotheses for one in rounds), strict=True):
-        observed = whitening @ np.concatenate([one.observed / one.scale for one in parts])
-        found.append(
-            Hypothesis(
-                labels=parts[0].labels,
-                observed=observed,
-                scale=1.0,
-                freedom=float(np.mean([one.freedom for one in parts])),
-                excess=float(np.log(max(float((observed**2).mean()), np.finfo(np.float64).tiny))),
-                log_prior=parts[0].log_prior,
-            )
-        )
-    return MarginEvidence(shifts=whitening @ shifts, hypotheses=tuple(found), damage=rounds[-1].damage)

@@ -11,12 +11,10 @@ from fedgt.decode import decode_graded
 from fedgt.design import named_design
 from fedgt.errors import ShapeError
 from fedgt.screen import (
-    MORE_THAN_CHANCE,
     GradedScreen,
     MarginEvidence,
     class_losses,
     class_steps,
-    label_spread,
     margin_screen,
     margins,
 )
@@ -152,39 +150,3 @@ def test_too_few_classes_and_shapes_that_do_not_fit_are_refused_with_what_to_do(
         screened(logits, start, inputs, labels, weights=ROWS[:9])
     with pytest.raises(ShapeError, match="classes with samples"):
         screened(logits, start, inputs, labels, classes=np.arange(5))
-
-
-def spread(seed: int, malicious: tuple[int, ...] = (), *, skew: float, samples: float) -> float:
-    """The label spread of a federation whose clients have so many samples."""
-    logits, start, inputs, labels = federation(seed, malicious, skew=skew, noise=0.0002)
-    return label_spread(
-        np.stack([margins(one, labels) for one in logits]),
-        margins(start, labels),
-        steps=class_steps((start + logits.mean(axis=0)) / 2, inputs, labels),
-        weights=ROWS,
-        samples=np.full(15, samples),
-        counts=np.bincount(labels),
-    )
-
-
-def test_clients_that_own_other_classes_than_chance_gives_them_are_told_from_those_of_one_population() -> None:
-    # Shares of 1/8 that vary by +-.8 of that, uniformly, have the variance of counts of 7 / (.64 / 3) samples.
-    like_chance = 7 / (0.8**2 / 3)
-    found = [spread(seed, skew=0.8, samples=like_chance) for seed in range(10)]
-    assert 0.4 < np.mean(found) < 2.5
-    assert spread(3, skew=0.8, samples=100 * like_chance) == pytest.approx(
-        100 * spread(3, skew=0.8, samples=like_chance)
-    )
-
-
-def test_flipped_labels_do_not_look_like_clients_of_other_classes_and_equal_models_do_not_either() -> None:
-    assert spread(3, (2, 7, 11), skew=0.05, samples=100.0) < MORE_THAN_CHANCE
-    logits, start, inputs, labels = federation(3)
-    same = np.repeat(logits[:1], 10, axis=0)
-    rows = np.stack([margins(one, labels) for one in same])
-    steps = class_steps(start, inputs, labels)
-    given = {"steps": steps, "weights": ROWS, "samples": np.full(15, 9.0), "counts": np.bincount(labels)}
-    assert label_spread(rows, margins(start, labels), **given) == pytest.approx(0.0, abs=1e-12)
-    assert label_spread(rows, rows[0], **given) == 0.0
-    with pytest.raises(ShapeError, match="do not fit"):
-        label_spread(rows[:, :3], margins(start, labels), **given)
