@@ -260,6 +260,10 @@ def _check_layer(settings: ScreenSettings, parameters: Parameters, design: Desig
                 f"features = 'margins', but the validation set has samples of {present} classes; {FEWEST_CLASSES} are "
                 "needed, because the noise of one pair of classes is learnt from the others: take features = 'weights'"
             )
+        if settings.source_label is not None and settings.source_label not in validation.labels:
+            raise SpecError(
+                f"source label {settings.source_label} has no sample in the validation set; take some, or leave it out"
+            )
         return
     contrasts = int(np.linalg.matrix_rank(design.matrix)) - 1
     if contrasts > 1 and features <= contrasts:
@@ -336,6 +340,8 @@ def _graded(
     weights, erased = _rows(federation, grouping), np.array([one.total is None for one in sums])
     if settings.features == "margins":
         present = np.unique(labels)
+        if not any(one is not None for one in scores):
+            losses = np.full((len(sums), int(present[-1]) + 1), np.nan)
         margin = np.full((len(sums), len(present), losses.shape[1]), np.nan)
         for group, one_score in enumerate(scores):
             if one_score is not None:

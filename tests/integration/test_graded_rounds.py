@@ -236,3 +236,29 @@ def test_a_layer_with_too_few_weights_to_compare_is_refused_before_a_sum_is_open
         screened(made.federation, layer=layer, features=features, start=start)
     assert made.federation.ledger.account().strict is None
     assert {client.calls for client in made.clients.values()} == {0}
+
+
+@pytest.mark.parametrize("features", ["weights", "margins"])
+def test_where_no_sum_can_be_opened_nothing_is_compared_and_nobody_is_accused(bench: Make, features: str) -> None:
+    result = screened(bench(updates({"c02"}), privacy=4).federation, present=NAMES[:2], features=features)
+    assert isinstance(result.screen, GradedScreen)
+    assert result.screen.status == "too-few-groups"
+    assert "sum not opened" in result.screen.reason
+    assert isinstance(result.decoding, GradedDecoding)
+    assert not result.decoding.flagged.any()
+
+
+def test_margins_of_a_label_that_nobody_validates_are_refused_before_a_sum_is_opened(bench: Make) -> None:
+    made = bench(updates(set()), privacy=4)
+    with pytest.raises(SpecError, match="source label 9 has no sample"):
+        screening_round(
+            made.federation,
+            START,
+            round=1,
+            grouping=GROUPING,
+            present=NAMES,
+            validation=VALIDATION,
+            screen=ScreenSettings(features="margins", source_label=9),
+            decoding=DecodeSettings(),
+        )
+    assert made.federation.ledger.account().strict is None

@@ -105,20 +105,11 @@ def graded_screen(
     tested = ~(closed | broken | unscored)
     omitted = left_out(closed, broken, unscored)
     parts = contrasts(w[tested], samples)
-    nothing = np.full(len(rows), np.nan)
-    loss = nothing.copy()
+    loss = np.full(len(rows), np.nan)
     if observed.any():
         loss[tested] = losses[tested][:, observed].mean(axis=1)
     if parts.size < 2:
-        return GradedScreen(
-            evidence=None,
-            tested=tested,
-            projection=nothing,
-            loss=loss,
-            status="too-few-groups",
-            reason=f"{int(tested.sum())} of {len(rows)} groups can be compared; three different sums are needed at least"
-            + omitted,
-        )
+        return too_few(tested, loss, omitted)
     # One centred copy of the group means; everything else follows from its scalar products.
     centred = rows[tested]
     scale = float((centred**2).max(initial=0.0))
@@ -130,14 +121,7 @@ def graded_screen(
     hypotheses = [] if equal else _hypotheses(products, total, parts, rows)
     mixture = mixed(hypotheses)
     if mixture is None:
-        return GradedScreen(
-            evidence=None,
-            tested=tested,
-            projection=np.where(tested, 0.0, np.nan),
-            loss=loss,
-            status="no-difference",
-            reason=f"the {int(tested.sum())} tested groups have the same model: nobody changed anything{omitted}",
-        )
+        return no_difference(tested, loss, omitted)
     evidence = GradedEvidence(
         hypotheses=tuple(hypotheses), mixture=mixture, damage=damage(parts, losses[tested], label=label)
     )
@@ -202,6 +186,31 @@ def _along(tested: BoolArray, products: FloatArray, parts: Contrasts, line: Shif
     along = np.full(len(tested), np.nan)
     along[tested] = positions / (across / line.effective_features / len(positions)) ** 0.5
     return along
+
+
+def too_few(tested: BoolArray, loss: FloatArray, omitted: str) -> GradedScreen:
+    """What a screen says where there are fewer than two contrasts."""
+    return GradedScreen(
+        evidence=None,
+        tested=tested,
+        projection=np.full(len(tested), np.nan),
+        loss=loss,
+        status="too-few-groups",
+        reason=f"{int(tested.sum())} of {len(tested)} groups can be compared; three different sums are needed at least"
+        + omitted,
+    )
+
+
+def no_difference(tested: BoolArray, loss: FloatArray, omitted: str) -> GradedScreen:
+    """What a screen says where all tested groups are equal."""
+    return GradedScreen(
+        evidence=None,
+        tested=tested,
+        projection=np.where(tested, 0.0, np.nan),
+        loss=loss,
+        status="no-difference",
+        reason=f"the {int(tested.sum())} tested groups have the same model: nobody changed anything{omitted}",
+    )
 
 
 def left_out(closed: BoolArray, broken: BoolArray, unscored: BoolArray) -> str:

@@ -6,7 +6,7 @@ import numpy.typing as npt
 from fedgt.errors import ShapeError
 from fedgt.screen.contrasts import Contrasts, contrasts
 from fedgt.screen.damage import damage
-from fedgt.screen.graded_screen import GradedScreen, left_out
+from fedgt.screen.graded_screen import GradedScreen, left_out, no_difference, too_few
 from fedgt.screen.margin_evidence import MarginEvidence
 from fedgt.screen.margin_hypotheses import FEWEST_CLASSES, Hypothesis, margin_hypotheses
 from fedgt.screen.projection import LARGEST_USABLE
@@ -41,7 +41,7 @@ def margin_screen(
         The evidence. A group whose margins or losses are not finite is left out and named; the rest is tested.
 
     Raises:
-        ShapeError: If the shapes do not fit, or there are fewer than four classes with samples.
+        ShapeError: If the shapes do not fit, the label has no sample, or fewer than four classes have.
     """
     rows, losses = np.asarray(margins, dtype=np.float64), np.asarray(class_losses, dtype=np.float64)
     w, closed = np.asarray(weights, dtype=np.float64), np.asarray(erased, dtype=np.bool_)
@@ -58,42 +58,28 @@ def margin_screen(
             f"the validation set has samples of {present.size} classes; margins need {FEWEST_CLASSES}, because the noise of "
             "one pair of classes is learnt from the others: take features = 'weights'"
         )
+    if label is not None and label not in present:
+        raise ShapeError(f"label {label} has no sample in the validation set; those of {present.tolist()} have")
     broken = ~closed & ~(np.abs(rows) < LARGEST_USABLE).all(axis=(1, 2))
     unscored = ~closed & ~broken & ~(np.abs(losses[:, present]) < LARGEST_USABLE).all(axis=1)
     tested = ~(closed | broken | unscored)
     omitted = left_out(closed, broken, unscored)
-    nothing = np.full(len(rows), np.nan)
-    loss = nothing.copy()
+    loss = np.full(len(rows), np.nan)
     loss[tested] = losses[tested][:, present].mean(axis=1)
     # Equal counts: honest clients differ by who they are, not by how many samples they have.
     parts = contrasts(w[tested], np.ones(w.shape[1]))
     if parts.size < 2:
-        return GradedScreen(
-            evidence=None,
-            tested=tested,
-            projection=nothing,
-            loss=loss,
-            status="too-few-groups",
-            reason=f"{int(tested.sum())} of {len(rows)} groups can be compared; three different sums are needed at least"
-            + omitted,
-        )
+        return too_few(tested, loss, omitted)
     seen = rows[tested]
     equal = bool((np.ptp(seen, axis=0) <= _ROUNDING * np.abs(seen).max(initial=0.0)).all())
     found = [] if equal else margin_hypotheses(parts, seen, present, steps)
     if label is not None:
         found = [one for one in found if len(one.labels) == 2 and one.labels[0] == label]
     if not found:
-        return GradedScreen(
-            evidence=None,
-            tested=tested,
-            projection=np.where(tested, 0.0, np.nan),
-            loss=loss,
-            status="no-difference",
-            reason=f"the {int(tested.sum())} tested groups have the same margins: nobody changed anything{omitted}",
-        )
+        return no_difference(tested, loss, omitted)
     evidence = MarginEvidence(shifts=parts.shifts, hypotheses=tuple(found), damage=damage(parts, losses[tested]))
     strongest = evidence.strongest
-    along = nothing.copy()
+    along = np.full(len(rows), np.nan)
     along[tested] = _along(parts, strongest)
     return GradedScreen(
         evidence=evidence,
@@ -102,7 +88,9 @@ def margin_screen(
         loss=loss,
         status="tested",
         reason=f"{int(tested.sum())} groups compared along {parts.size} contrasts; most unusual: {strongest}, with "
-        f"{np.exp(strongest.excess / 2):.3g} times the deviation that honest clients should make{omitted}",
+        f"{np.exp(strongest.excess / 2):.3g} times the deviation that honest clients should make"
+        + ("" if steps is not None else " (what the classification layer sees is not known: less is told apart)")
+        + omitted,
     )
 
 

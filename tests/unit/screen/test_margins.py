@@ -148,5 +148,13 @@ def test_too_few_classes_and_shapes_that_do_not_fit_are_refused_with_what_to_do(
         screened(logits, start, None, few)
     with pytest.raises(ShapeError, match="one row or entry per group"):
         screened(logits, start, inputs, labels, weights=ROWS[:9])
+    with pytest.raises(ShapeError, match="label 9 has no sample"):
+        screened(logits, start, inputs, labels, label=9)
     with pytest.raises(ShapeError, match="classes with samples"):
         screened(logits, start, inputs, labels, classes=np.arange(5))
+
+
+def test_the_report_says_where_the_inputs_of_the_layer_are_missing() -> None:
+    logits, start, inputs, labels = federation(3)
+    assert "not known" in screened(logits, start, None, labels).reason
+    assert "not known" not in screened(logits, start, inputs, labels).reason
