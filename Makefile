@@ -37,8 +37,14 @@ test: $(VENV)/.dev ## all tests; those on MNIST need FEDGT_DATA=<folder with MNI
 test-fast: $(VENV)/.dev ## the tests without whole experiments
 	$(BIN)/python -m pytest -n auto -m 'not slow'
 
-test-engines: $(VENV)/.dev ## Flower SuperLink and SuperNodes on loopback, with faults and TLS (about ten minutes)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 0 tests/integration/test_flower_engines.py
+# The simulation engine needs Ray, which no user of fedgt needs.
+$(VENV)/.engines: $(VENV)/.dev
+	$(PIP) install --quiet --constraint $(LOCK) 'flwr[simulation]'
+	@touch $@
+
+# ENGINES="simulation or tls" chooses among them.
+test-engines: $(VENV)/.engines ## Flower's simulation, SuperLink and SuperNodes on loopback, with faults and TLS (twelve minutes)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 0 -rs $(if $(ENGINES),-k "$(ENGINES)") tests/integration/test_flower_engines.py
 
 check: $(VENV)/.dev ## formatting, lint, types, layers
 	$(BIN)/ruff format --check src tests benchmarks docs

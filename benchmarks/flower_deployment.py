@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, choices=(5, 15), default=15)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--insecure", action="store_true", help="no TLS, no SuperNode authentication")
-    parser.add_argument("--anonymous", action="store_true", help="no fedgt identities: four stages instead of five")
+    parser.add_argument("--anonymous", action="store_true", help="no fedgt identities: three stages instead of four")
     parser.add_argument("--timeout", type=float, default=300.0)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:

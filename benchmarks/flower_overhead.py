@@ -2,8 +2,8 @@
 
     python benchmarks/flower_overhead.py
 
-Both run the same protocol in this process; the difference is Flower's messages and the state that is suspended after each of
-them. Needs the extra `flower`.
+Both run the same protocol in this process; the difference is Flower's messages, the state that is suspended after each of
+them, and that keys come one round ahead. Needs the extra `flower`.
 """
 
 import time
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from fedgt.design import named_design
-from fedgt.engine import ClientEndpoint, LocalTransport, TrainedModel, Transport, secure_sums
+from fedgt.engine import ClientEndpoint, LocalTransport, PrekeyStore, TrainedModel, Transport, secure_sums
 from fedgt.flower import FlowerTransport, InProcessGrid, client_app
-from fedgt.secagg import RoundPlan, default_threshold, fit_fixed_point, tensor_specs
+from fedgt.secagg import PrekeyRequest, RoundPlan, default_threshold, fit_fixed_point, tensor_specs
 
 DIMENSION, REPEATS = 1000, 15
 NAMES = tuple(f"client-{number}" for number in range(15))
@@ -44,25 +44,39 @@ def plan(number: int, model: Any) -> RoundPlan:
     )
 
 
-def local() -> Transport:
-    return LocalTransport({name: ClientEndpoint(name, Zero()).handle for name in NAMES})
+def local() -> tuple[Transport, PrekeyStore | None]:
+    return LocalTransport({name: ClientEndpoint(name, Zero()).handle for name in NAMES}), None
 
 
-def flower() -> Transport:
+def flower() -> tuple[Transport, PrekeyStore | None]:
     app = client_app(lambda parameters, round, context: TrainedModel(parameters=parameters, samples=1))
     grid = InProcessGrid(app, {100 + number: {"partition-id": number} for number in range(15)})
-    transport = FlowerTransport(grid, NAMES, make_message=grid.message)
-    transport.meet(60.0)
-    return transport
+    prekeys = PrekeyStore(request=wanted(0))
+    transport = FlowerTransport(grid, NAMES, prekeys=prekeys, make_message=grid.message)
+    transport.roster.meet(60.0)
+    return transport, prekeys
 
 
-def seconds(make: Callable[[], Transport]) -> list[float]:
-    transport, model = make(), {"w": np.zeros(DIMENSION, dtype=np.float32)}
+def wanted(number: int) -> PrekeyRequest:
+    return PrekeyRequest(run="overhead", round=number, groups=8)
+
+
+def seconds(make: Callable[[], tuple[Transport, PrekeyStore | None]]) -> list[float]:
+    (transport, prekeys), model = make(), {"w": np.zeros(DIMENSION, dtype=np.float32)}
     times = []
     for number in range(REPEATS):
         agreed = plan(number, model)
+        if prekeys is not None:
+            prekeys.request = wanted(number + 1)
         began = time.perf_counter()
-        sums = secure_sums(transport, agreed, model, authorise=lambda members: (None,) * len(members), timeout=60.0)
+        sums = secure_sums(
+            transport,
+            agreed,
+            model,
+            authorise=lambda members: (None,) * len(members),
+            timeout=60.0,
+            prekeys=prekeys,
+        )
         times.append(time.perf_counter() - began)
         if any(one.status != "open" for one in sums.sums):
             raise SystemExit("a sum was not opened")

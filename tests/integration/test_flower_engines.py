@@ -13,7 +13,7 @@ pytest.importorskip("flwr", reason="needs Flower: pip install 'fedgt[flower]'")
 
 import flower_app as app
 from fedgt.flower import InProcessGrid
-from flower_machines import Deployment, make_node_key, write_app, write_consortium
+from flower_machines import Deployment, free_ports, make_node_key, write_app, write_consortium
 
 pytestmark = [
     pytest.mark.slow,
@@ -30,6 +30,7 @@ CONFIG: dict[str, Any] = {
     "keys": "",
 }
 NODES: list[dict[str, Any]] = [{"partition-id": number} for number in range(5)]
+SILENT = {"slow-client": 3, "slow-round": 1, "slow-seconds": 600.0}
 SAME = ("round", "model", "outcomes", "verdicts", "excluded", "bytes_up", "bytes_down")
 
 
@@ -60,7 +61,8 @@ def test_the_simulation_engine_gives_the_models_of_the_grid_in_process(tmp_path:
 
 def test_supernodes_give_the_models_of_the_grid_in_process_and_survive_faults(tmp_path: Path) -> None:
     """One deployment for all of it, because each costs a minute: an undisturbed run, then one with a SuperNode killed in
-    the masked stage and another one that joins late.
+    the masked stage and another one that joins late, then one with a SuperNode that falls silent, a second one that claims
+    the identity of another, and one with a name that nobody knows.
     """
     with Deployment(tmp_path / "site", NODES) as deployment:
         assert shared(played(deployment, tmp_path)) == shared(in_process())
@@ -76,6 +78,14 @@ def test_supernodes_give_the_models_of_the_grid_in_process_and_survive_faults(tm
         until(lambda: deployment.log("node-2").count("Receiving: train.fedgt_masked") > trained, 120)
         deployment.kill("node-2")
         first, second, third = deployment.rows(run, out, 300)
+
+        for number, config in ((2, NODES[2]), (5, NODES[4]), (6, {"partition-id": 9})):
+            if number >= len(NODES):
+                deployment.node_configs.append(config)
+                deployment.ports += free_ports(1)
+            deployment.start_node(number)
+        until(lambda: all("SuperNode ID" in deployment.log(f"node-{number}") for number in (2, 5, 6)), 60)
+        silent = played(deployment, tmp_path, malicious="", timeout=40.0, wait=60.0, **SILENT)
     assert "client-2" in first["connected"]
     ((purpose, status, members, dropped),) = second["status"]
     assert (purpose, status) == ("training", "open")
@@ -84,6 +94,15 @@ def test_supernodes_give_the_models_of_the_grid_in_process_and_survive_faults(tm
     assert "client-2" not in third["connected"] or "client-2" in third["status"][0][3]
     assert third["status"][0][1] == "open"
     assert "client-4" in third["connected"]
+    reasons = list(silent[0]["refused"].values())
+    assert sum("all say that they are client 'client-4'" in reason for reason in reasons) == 2
+    assert sum("client 'client-9' is not registered for this run" in reason for reason in reasons) == 1
+    assert silent[0]["connected"] == ["client-0", "client-1", "client-2", "client-3"]
+    assert all("no reply within 40 s" in dropped["client-3"] for _, _, _, dropped in silent[0]["status"] if dropped)
+    assert any(dropped for _, _, _, dropped in silent[0]["status"])
+    assert all("client-3" not in members for _, status, members, _ in silent[0]["status"] if status == "open")
+    assert silent[0]["seconds"]["masked"] < 60
+    assert silent[1]["status"][0][1] == "open"
 
 
 def test_tls_node_keys_and_identities_change_no_number_and_keep_a_stranger_out(tmp_path: Path) -> None:

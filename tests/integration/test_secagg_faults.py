@@ -1,5 +1,6 @@
 """Whatever happens to clients, wire and server: per group an exact sum with its members, or an erasure with its reason."""
 
+import contextlib
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedgt.engine import ClientEndpoint, Failure, LocalTransport, SecureSums, TrainedModel, secure_sums
+from fedgt.engine import (
+    ClientEndpoint,
+    Failure,
+    LocalTransport,
+    PrekeyStore,
+    SecureSums,
+    TrainedModel,
+    secure_sums,
+)
+from fedgt.engine.hello import hello_frame, read_answer
 from fedgt.engine.round_message import RoundMessage
 from fedgt.errors import PolicyError, ProtocolError
 from fedgt.privacy import Ledger
@@ -19,6 +29,7 @@ from fedgt.secagg import (
     FixedPoint,
     GroupSum,
     Identity,
+    PrekeyRequest,
     Registry,
     RoundPlan,
     RunTerms,
@@ -91,6 +102,9 @@ def assert_exact(one: GroupSum, number: int = 0) -> None:
     np.testing.assert_array_equal(one.total["w"], np.full((2, 3), expected))
 
 
+ORDER = {"hello": 0} | {stage: number for number, stage in enumerate(SIGNED_STAGES)} | {"begin": 1, "finish": 4}
+
+
 @dataclass
 class Chaos:
     """Per client a fault from one stage on: silence, or rubbish of some kind in the place of the reply."""
@@ -103,7 +117,7 @@ class Chaos:
         replies = self.inner.exchange(stage, messages, timeout)
         for name, (at, kind) in self.faults.items():
             reply = replies.get(name)
-            if isinstance(reply, bytes) and SIGNED_STAGES.index(stage) >= SIGNED_STAGES.index(at):
+            if isinstance(reply, bytes) and ORDER[stage] >= ORDER[at]:
                 replies[name] = self._spoilt(name, kind, reply)
         self.old.update({name: reply for name, reply in replies.items() if isinstance(reply, bytes)})
         return replies
@@ -129,6 +143,17 @@ class Chaos:
 KINDS = ("silence", "rubbish", "short", "long", "replay", "another", "flipped")
 
 
+def introduced(transport: Any, prekeys: PrekeyStore) -> None:
+    """Everybody says who it is, and publishes prekeys."""
+    nonce, question = hello_frame(SERVES, prekeys.request)
+    for name, reply in transport.exchange("hello", dict.fromkeys(IDS, question), 20.0).items():
+        with contextlib.suppress(ProtocolError):
+            if isinstance(reply, bytes):
+                answer = read_answer(reply, nonce=nonce, credentials=SERVES)
+                if answer.client == name:
+                    prekeys.published[name] = answer.prekeys
+
+
 def check_schedule(seed: int) -> None:
     """Random faults of a random number of clients; the floor is r = 3 on the real members, kept by the ledger."""
     rng = np.random.default_rng([6, seed])
@@ -141,7 +166,11 @@ def check_schedule(seed: int) -> None:
         asked.append(members)
         return ledger.permit([dict.fromkeys(group, 1.0) for group in members], models="round-0", test=True)
 
-    result = take(Chaos(local(federation()), faults), make_plan(), authorise=authorise)
+    transport = Chaos(local(federation()), faults)
+    prekeys = PrekeyStore(request=PrekeyRequest(run="run", round=0, groups=8)) if seed % 2 else None
+    if prekeys is not None:
+        introduced(transport, prekeys)
+    result = take(transport, make_plan(), authorise=authorise, prekeys=prekeys)
     assert len(asked) <= 1
     for one, row in zip(result.sums, ROWS, strict=True):
         assert set(one.dropped) <= set(faults) & set(row), faults

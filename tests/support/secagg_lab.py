@@ -13,6 +13,8 @@ from fedgt.secagg import (
     FixedPoint,
     GroupSum,
     Identity,
+    PrekeyRequest,
+    Prekeys,
     Registry,
     RoundPlan,
     ServerSession,
@@ -86,22 +88,43 @@ def answer(session: ClientSession, stage: str, message: bytes) -> bytes:
 Wire = Callable[[str, str, bytes], bytes | None]
 
 
+def drawn(plan: RoundPlan) -> dict[str, Prekeys]:
+    """Prekeys of every client for the round of a plan."""
+    request = PrekeyRequest(run=plan.run, round=plan.round, groups=len(plan.groups))
+    return {name: Prekeys.draw(name, request) for name in plan.clients}
+
+
+def published(prekeys: Mapping[str, Prekeys], consortium: Consortium | None = FOUR) -> dict[str, bytes]:
+    return {
+        name: one.published(None if consortium is None else consortium.of_client(name)) for name, one in prekeys.items()
+    }
+
+
 def play(
     plan: RoundPlan,
     consortium: Consortium | None = FOUR,
     *,
     sessions: Mapping[str, ClientSession] | None = None,
+    prekeys: Mapping[str, Prekeys] | None = None,
     until: str = "results",
     up: Wire = lambda stage, client, reply: reply,
 ) -> tuple[dict[str, dict[str, bytes]], dict[str, dict[str, bytes]], tuple[GroupSum, ...]]:
-    """An honest server; `up` may change or swallow a reply. Requests and replies by stage, and the sums."""
+    """An honest server; `up` may change or swallow a reply. Requests and replies by stage, and the sums.
+
+    With prekeys stage "begin" stands for the first two.
+    """
     if sessions is None:
         sessions = (
             {name: ClientSession(name) for name in plan.clients} if consortium is None else consortium.sessions(plan)
         )
     server = ServerSession(plan, credentials=None if consortium is None else consortium.of_server())
     stages = STAGES if consortium is None else SIGNED_STAGES
-    down: dict[str, dict[str, bytes]] = {"keys": server.keys()}
+    down: dict[str, dict[str, bytes]] = {}
+    if prekeys is None:
+        down["keys"] = server.keys()
+    else:
+        stages = ("begin", *stages[2:])
+        down["begin"] = server.begin(published(prekeys, consortium))
     back: dict[str, dict[str, bytes]] = {}
     for stage, following in zip(stages, (*stages[1:], "results"), strict=True):
         if stage == until:
@@ -109,7 +132,11 @@ def play(
         back[stage] = {}
         for client, message in down[stage].items():
             try:
-                reply = up(stage, client, answer(sessions[client], stage, message))
+                if stage == "begin" and prekeys is not None:
+                    made = sessions[client].begin(message, prekeys[client])
+                else:
+                    made = answer(sessions[client], stage, message)
+                reply = up(stage, client, made)
             except ProtocolError:
                 continue
             if reply is not None:

@@ -2,6 +2,7 @@
 
 from fedgt.engine.aggregate import SecureSums, TakesSums, secure_sums
 from fedgt.engine.client import Client, ClientEndpoint, TrainedModel
+from fedgt.engine.prekeys import PrekeyStore
 from fedgt.engine.transport import Failure, LocalTransport, Transport
 
 __all__ = [
@@ -9,6 +10,7 @@ __all__ = [
     "ClientEndpoint",
     "Failure",
     "LocalTransport",
+    "PrekeyStore",
     "SecureSums",
     "TakesSums",
     "TrainedModel",

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from fedgt.engine.prekeys import PrekeyStore
 from fedgt.engine.round_message import RoundMessage
 from fedgt.engine.transport import Failure, StreamingTransport, Transport
 from fedgt.errors import ShapeError
@@ -26,7 +27,7 @@ class SecureSums:
         sums: One per group of the plan, in its order.
         bytes_up: Bytes of all replies that arrived.
         bytes_down: Bytes of all messages that were sent.
-        seconds: Stage -> wall-clock seconds, clients and server together ("unmask" includes the opening).
+        seconds: Stage -> wall-clock seconds, clients and server together (the last one includes the opening).
         warnings: What the user should know about this plan.
     """
 
@@ -64,6 +65,7 @@ def secure_sums(
     timeout: float,
     center: Parameters | None = None,
     credentials: Credentials | None = None,
+    prekeys: PrekeyStore | None = None,
 ) -> SecureSums:
     """Take the sums of all groups of a plan.
 
@@ -77,6 +79,9 @@ def secure_sums(
         center: The current Weiszfeld estimate in the space of updates (zeros at first); for task "weiszfeld" only.
         credentials: The server's identity and the clients' keys. None is anonymous mode, for simulations: nothing is
             signed, and clients that have pinned a server refuse.
+        prekeys: What the clients published for this round ahead; it is used up, and refilled for the round that the store
+            asks for. Stage "begin" then stands for "keys" and "shares", and "finish" for "unmask". None: keys are
+            published in the round itself.
 
     Returns:
         The sums; a group that is lost or withheld is an erasure with its reason, whatever the clients did.
@@ -90,18 +95,26 @@ def secure_sums(
         raise ShapeError(f'task "{plan.task}" {"needs a center" if center is None else "takes no center"}')
     if center is not None:
         _require_tensors(plan, center, "center")
-    traffic = _Traffic(transport, timeout)
+    traffic = _Traffic(transport, timeout, "keys" if prekeys is None else "begin")
     session = ServerSession(plan, credentials=credentials)
-    requests = _openings(session.keys(), parameters, center, credentials)
-    requests = session.shares(*traffic.exchange("keys", requests))
-    requests = session.masked(*traffic.exchange("shares", requests))
+    if prekeys is None:
+        requests = _openings(session.keys(), parameters, center, credentials)
+        requests = session.shares(*traffic.exchange("keys", requests))
+        requests = session.masked(*traffic.exchange("shares", requests))
+    else:
+        requests = _openings(session.begin(prekeys.take()), parameters, center, credentials)
+        requests = session.masked(*traffic.exchange("begin", requests))
     failures = traffic.stream("masked", requests, session.receive)
     if credentials is None:
         requests = session.unmask({}, failures, authorise=authorise)
     else:
         requests = session.agree({}, failures, authorise=authorise)
         requests = session.unmask(*traffic.exchange("agree", requests))
-    sums = session.results(*traffic.exchange("unmask", requests))
+    if prekeys is None:
+        sums = session.results(*traffic.exchange("unmask", requests))
+    else:
+        replies, failures = traffic.exchange("finish", prekeys.requests(requests, credentials))
+        sums = session.results(prekeys.replies(replies), failures)
     traffic.stop()
     return SecureSums(
         sums=sums,
@@ -115,10 +128,10 @@ def secure_sums(
 class _Traffic:
     """Counts bytes and seconds of the exchanges of one plan."""
 
-    def __init__(self, transport: Transport, timeout: float) -> None:
+    def __init__(self, transport: Transport, timeout: float, stage: str) -> None:
         self._transport = transport
         self._timeout = timeout
-        self._stage = "keys"
+        self._stage = stage
         self._since = time.perf_counter()
         self.bytes_up = 0
         self.bytes_down = 0
@@ -168,7 +181,7 @@ class _Traffic:
 def _openings(
     plans: Mapping[str, bytes], parameters: Parameters, center: Parameters | None, credentials: Credentials | None
 ) -> dict[str, bytes]:
-    """The first message to each client: the plan and the model. Equal for all, so that it is in memory once."""
+    """The first message to each client: plan (with prekeys) and model. Equal for all, so that it is in memory once."""
     identity = None if credentials is None else credentials.identity
     made: dict[bytes, bytes] = {}
     for plan in plans.values():

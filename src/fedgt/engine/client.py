@@ -1,7 +1,7 @@
 """The client's end of a transport: trains once per round, answers the stages, refuses what was not agreed."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -10,15 +10,19 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from fedgt.engine.hello import read_hello, signed_hello
 from fedgt.engine.journal import RoundJournal
+from fedgt.engine.prekeys import finished_message, read_finish
 from fedgt.engine.round_message import RoundMessage, fingerprint
 from fedgt.engine.suspended import Suspended, SuspendedRound
 from fedgt.errors import PolicyError, ProtocolError, ShapeError
-from fedgt.secagg import ClientPolicy, ClientSession, Credentials, RoundPlan, RunTerms
+from fedgt.secagg import ClientPolicy, ClientSession, Credentials, PrekeyRequest, Prekeys, RoundPlan, RunTerms
 from fedgt.secagg.frames import Sender
 from fedgt.types import Parameters
 
 logger = logging.getLogger(__name__)
+
+_STAGES = ("hello", "keys", "shares", "begin", "masked", "agree", "unmask", "finish")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -98,6 +102,7 @@ class ClientEndpoint:
         self._round: _Round | None = None
         self._session: ClientSession | None = None
         self._center: Parameters | None = None
+        self._prekeys: Prekeys | None = None
 
     def handle(self, stage: str, payload: bytes) -> bytes:
         """The reply to one message.
@@ -109,10 +114,14 @@ class ClientEndpoint:
                 gives this client a weight that is neither 1 nor its sample count.
             ShapeError: If the received or the trained model does not fit the plan; the message names client and tensor.
         """
+        if stage == "hello":
+            return self._hello(payload)
         if stage == "keys":
-            return self._keys(payload)
+            return self._open(payload, ClientSession.keys)
+        if stage == "begin":
+            return self._begin(payload)
         if self._session is None:
-            raise ProtocolError(f"client {self._id}: stage {stage!r} is refused: the keys stage comes first")
+            raise ProtocolError(f"client {self._id}: stage {stage!r} is refused: no plan has come yet")
         if stage == "shares":
             return self._session.shares(payload)
         if stage == "masked":
@@ -121,17 +130,17 @@ class ClientEndpoint:
             return self._session.agree(payload)
         if stage == "unmask":
             return self._session.unmask(payload)
-        raise ProtocolError(
-            f"client {self._id}: there is no stage {stage!r}; keys, shares, masked, agree, unmask exist"
-        )
+        if stage == "finish":
+            return self._finish(self._session, payload)
+        raise ProtocolError(f"client {self._id}: there is no stage {stage!r}; {', '.join(_STAGES)} exist")
 
     def suspend(self) -> bytes:
         """What another process needs to go on with the next message; this object forgets its secrets.
 
-        The bytes hold, in clear: of an open session the keys and shares; until the local model is trained the global one;
-        always the pinned terms and the latest round of each run. The local model is not in them: a round whose model was
-        trained takes no further sums after `resume`. Resume the bytes once: whoever does so twice can be made to
-        answer a stage twice.
+        The bytes hold, in clear: of an open session the keys and shares; prekeys of a coming round; until the local model is
+        trained the global one; always the pinned terms and the latest round of each run. The local model is not in them: a
+        round whose model was trained takes no further sums after `resume`. Resume the bytes once: whoever does so twice can
+        be made to answer a stage twice.
         """
         state, session = self._round, self._session
         going_on = session is not None and not session.closed
@@ -141,6 +150,7 @@ class ClientEndpoint:
             terms=self._terms,
             rounds=self._journal.rounds,
             session=session.suspend() if session is not None and going_on else b"",
+            prekeys=b"" if self._prekeys is None else self._prekeys.to_bytes(),
             round=SuspendedRound(
                 run=state.run,
                 number=state.number,
@@ -151,18 +161,20 @@ class ClientEndpoint:
             if state is not None and untrained
             else None,
         )
-        self._round = self._session = self._center = None
+        self._round = self._session = self._center = self._prekeys = None
         return suspended.to_bytes()
 
     def resume(self, suspended: bytes) -> None:
         """Go on where `suspend` left; only for an endpoint that has had no message, made with the same arguments.
 
         Raises:
-            ProtocolError: If it has had a message, or the bytes are not a suspended endpoint of this client.
+            ProtocolError: If it has had a message, the bytes are not a suspended endpoint of this client, or the journal
+                says that they were resumed before.
         """
-        if self._session is not None or self._round is not None:
+        if self._session is not None or self._round is not None or self._prekeys is not None:
             raise ProtocolError(f"client {self._id}: only an endpoint without messages can resume another")
         known = Suspended.from_bytes(suspended, client=self._id)
+        self._journal.spend(suspended)
         self._journal.recall(known.rounds)
         agreed = self._agreed
         if known.terms is not None:
@@ -171,6 +183,8 @@ class ClientEndpoint:
                 if agreed is None
                 else replace(agreed, weights=known.terms.weights, fraction_bits=known.terms.fraction_bits)
             )
+        if known.prekeys:
+            self._prekeys = Prekeys.from_bytes(known.prekeys, client=self._id)
         if known.session:
             self._session = self._new_session()
             self._session.resume(known.session)
@@ -191,10 +205,44 @@ class ClientEndpoint:
             self._id, minimum_group_size=self._minimum, policy=self._policy, credentials=self._credentials
         )
 
-    def _keys(self, payload: bytes) -> bytes:
+    def _hello(self, payload: bytes) -> bytes:
+        question = read_hello(payload, client=self._id, credentials=self._credentials)
+        return signed_hello(
+            question, client=self._id, credentials=self._credentials, prekeys=self._publish(question.prekeys)
+        )
+
+    def _publish(self, request: PrekeyRequest | None) -> bytes:
+        """Fresh prekeys for a coming round, which stage "begin" uses up; earlier ones are forgotten."""
+        if request is None:
+            return b""
+        if self._prekeys is not None:
+            self._prekeys.forget()
+        self._prekeys = Prekeys.draw(self._id, request)
+        return self._prekeys.published(self._credentials)
+
+    def _finish(self, session: ClientSession, payload: bytes) -> bytes:
+        try:
+            unmask, request = read_finish(payload, sender=self._server)
+        except ProtocolError:
+            session.close()
+            raise
+        reply = session.unmask(unmask)
+        return finished_message(reply, self._publish(request))
+
+    def _begin(self, payload: bytes) -> bytes:
+        prekeys, self._prekeys = self._prekeys, None
+        if prekeys is None:
+            raise ProtocolError(f"client {self._id}: stage 'begin' is refused: no prekeys are held for a coming round")
+        try:
+            return self._open(payload, lambda session, plan: session.begin(plan, prekeys))
+        finally:
+            prekeys.forget()
+
+    def _open(self, payload: bytes, answer: Callable[[ClientSession, bytes], bytes]) -> bytes:
+        """Begin a session, of which `answer` gives the first reply; nothing of it leaves before all is checked."""
         message = RoundMessage.from_bytes(payload, sender=self._server)
         session = self._new_session()
-        reply = session.keys(message.session)
+        reply = answer(session, message.session)
         plan = session.plan
         try:
             _require_shapes(plan, message.parameters, self._id)

@@ -1,12 +1,13 @@
 """What a client remembers over a restart: which rounds it has taken part in, so that none can be asked for again."""
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from fedgt.errors import SpecError
+from fedgt.errors import ProtocolError, SpecError
 
 _LARGEST_FILE = 2**28
 
@@ -62,6 +63,28 @@ class RoundJournal:
             except OSError as error:
                 raise SpecError(f"journal {self._path} cannot be written: {error.strerror}") from error
         self._latest[run] = max(number, self.latest(run))
+
+    def spend(self, state: bytes) -> None:
+        """Write down that a suspended state is used; it leaves an empty file in the folder beside the journal.
+
+        A message may be handed to two processes, or again after a crash, with the same state. A file that only one of them
+        can make decides who goes on: a stage answered twice could open a single model. Without a journal this rests on
+        whoever keeps the state.
+
+        Raises:
+            ProtocolError: If it was used before.
+            SpecError: If the file cannot be written.
+        """
+        if self._path is None:
+            return
+        used = self._path.with_name(self._path.name + ".used")
+        try:
+            used.mkdir(mode=0o700, exist_ok=True)
+            (used / hashlib.sha256(state).hexdigest()).touch(mode=0o600, exist_ok=False)
+        except FileExistsError as error:
+            raise ProtocolError("this state was used already, by another process") from error
+        except OSError as error:
+            raise SpecError(f"{used} cannot be written: {error.strerror}") from error
 
     def _load(self, path: Path) -> None:
         try:

@@ -1,6 +1,7 @@
 """A client's endpoint as bytes, for engines that start a fresh process per message."""
 
 import json
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -40,6 +41,7 @@ class Suspended:
         terms: What is pinned; its groups and thresholds are not kept: agreed terms come with the arguments.
         rounds: Run -> the latest round that was begun.
         session: The suspended session; empty if none is open.
+        prekeys: Those of a coming round; empty if there are none.
         round: The round that is to be trained, if any.
     """
 
@@ -47,16 +49,20 @@ class Suspended:
     terms: RunTerms | None
     rounds: Mapping[str, int]
     session: bytes
+    prekeys: bytes
     round: SuspendedRound | None
 
     def to_bytes(self) -> bytes:
-        """One frame; the secrets of the session are in it in clear."""
+        """One frame, never the same twice; the secrets of the session are in it in clear."""
         terms, state = self.terms, self.round
         header: dict[str, object] = {
             "kind": _KIND,
             "client": self.client,
+            # A message that changes nothing, such as a spoilt one, must not leave the bytes that were used already.
+            "nonce": secrets.token_hex(16),
             "rounds": dict(self.rounds),
             "session": len(self.session),
+            "prekeys": len(self.prekeys),
             "terms": None
             if terms is None
             else {
@@ -78,7 +84,7 @@ class Suspended:
         # The rows are as many as the groups: a design with thousands would outgrow a frame's header.
         known = json.dumps(header).encode()
         models = b"" if state is None else state.models.to_bytes()
-        return pack({"kind": _KIND, "known": len(known)}, known, self.session, models)
+        return pack({"kind": _KIND, "known": len(known)}, known, self.session, self.prekeys, models)
 
     @classmethod
     def from_bytes(cls, payload: bytes, *, client: str) -> "Suspended":
@@ -93,7 +99,8 @@ class Suspended:
             known = json.loads(bytes(body[:start]))
             if known["client"] != client:
                 raise ProtocolError(f"client {client}: the suspended endpoint is that of {known['client']!r:.80}")
-            stop = start + int(known["session"])
+            middle = start + int(known["session"])
+            stop = middle + int(known["prekeys"])
             terms, state = known["terms"], known["round"]
             if stop > len(body) or (state is None and stop < len(body)):
                 raise ProtocolError(f"client {client}: the suspended endpoint is cut off, or something follows it")
@@ -101,7 +108,8 @@ class Suspended:
                 client=client,
                 terms=None if terms is None else RunTerms(**{**terms, "tensors": _tensors(terms["tensors"])}),
                 rounds={run: int(number) for run, number in known["rounds"].items()},
-                session=bytes(body[start:stop]),
+                session=bytes(body[start:middle]),
+                prekeys=bytes(body[middle:stop]),
                 round=None
                 if state is None
                 else SuspendedRound(

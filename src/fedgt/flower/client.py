@@ -1,10 +1,9 @@
 """The site's half: a ClientApp whose handlers answer the stages; every message may find a fresh process.
 
-Between two messages `context.state` holds a suspended `ClientEndpoint` and nothing else: keys and shares of an open
-session, the global model until it is trained, pinned terms. Never data, and never a local model.
+Between two messages `context.state` holds a suspended `ClientEndpoint` and nothing else: keys and shares of an open session
+or of the coming one, the global model until it is trained, pinned terms. Never data, and never a local model.
 """
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from fedgt.engine.client import ClientEndpoint, TrainedModel
-from fedgt.errors import ProtocolError, SpecError
-from fedgt.flower.hello import signed_hello
+from fedgt.errors import SpecError
 from fedgt.flower.records import MESSAGE_TYPES, frame_of, frame_record, framed
 from fedgt.secagg import ClientPolicy, Credentials, RunTerms, read_policy, read_private_key, read_registry
 from fedgt.types import Parameters
@@ -97,11 +95,6 @@ def register(
 ) -> None:
     """Add the handlers of all stages to an app; arguments as for `client_app`."""
 
-    def hello(message: Message, context: Context) -> Message:
-        me = site(context)
-        reply = signed_hello(frame_of(message.content), client=me.client, credentials=me.credentials)
-        return Message(frame_record(reply), reply_to=message)
-
     def stage(message: Message, context: Context, name: str) -> Message:
         me = site(context)
         endpoint = ClientEndpoint(
@@ -113,7 +106,7 @@ def register(
             credentials=me.credentials,
             journal=me.journal,
         )
-        _take_state(context, endpoint, me)
+        _take_state(context, endpoint)
         try:
             reply = endpoint.handle(name, frame_of(message.content))
         finally:
@@ -126,7 +119,7 @@ def register(
     for name, message_type in MESSAGE_TYPES.items():
         category, _, action = message_type.partition(".")
         decorate = app.train(action) if category == "train" else app.query(action)
-        decorate(hello if name == "hello" else handler(name))
+        decorate(handler(name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,22 +133,12 @@ class _Trainer:
         return self.function(parameters, round, self.context)
 
 
-def _take_state(context: Context, endpoint: ClientEndpoint, site: Site) -> None:
+def _take_state(context: Context, endpoint: ClientEndpoint) -> None:
     """Move the suspended endpoint out of the context: whatever happens next, it is not there to be used again."""
-    if _STATE not in context.state:
-        return
-    suspended = frame_of(context.state, record=_STATE)
-    del context.state[_STATE]
-    if site.journal is not None:
-        # A message may be handed to two processes, or again after a crash, with the same context. A file that only one of
-        # them can make decides who goes on: a stage answered twice could open a single model.
-        used = site.journal.with_name(site.journal.name + ".used")
-        used.mkdir(mode=0o700, exist_ok=True)
-        try:
-            (used / hashlib.sha256(suspended).hexdigest()).touch(mode=0o600, exist_ok=False)
-        except FileExistsError as error:
-            raise ProtocolError(f"client {site.client}: this state was used already, by another process") from error
-    endpoint.resume(suspended)
+    if _STATE in context.state:
+        suspended = frame_of(context.state, record=_STATE)
+        del context.state[_STATE]
+        endpoint.resume(suspended)
 
 
 def _keep_state(context: Context, endpoint: ClientEndpoint) -> None:

@@ -14,6 +14,14 @@ ServerOptimizer = Callable[[Parameters, Mapping[str, FloatArray]], Parameters]
 """(the old global model, float64 mean update of its floating-point tensors) -> the new global model."""
 
 
+def stepped(optimizer: ServerOptimizer | None, old: Parameters, average: Parameters) -> Parameters:
+    """The new model; the optimiser is not asked if no sum could be used, so that moments do not move it by themselves."""
+    if optimizer is None or all(np.array_equal(old[name], average[name]) for name in old):
+        return average
+    floats = [name for name, tensor in old.items() if tensor.dtype.kind == "f"]
+    return optimizer(old, {name: average[name].astype(np.float64) - old[name].astype(np.float64) for name in floats})
+
+
 def adaptive(strategy: FedAdam | FedYogi | FedAdagrad) -> ServerOptimizer:
     """Flower's own adaptive strategies (Reddi et al. 2021, Adaptive federated optimization) on the secure average.
 

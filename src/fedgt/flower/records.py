@@ -6,11 +6,10 @@ from fedgt.errors import ProtocolError
 
 MESSAGE_TYPES = {
     "hello": "query.fedgt_hello",
-    "keys": "query.fedgt_keys",
-    "shares": "query.fedgt_shares",
+    "begin": "query.fedgt_begin",
     "masked": "train.fedgt_masked",
     "agree": "query.fedgt_agree",
-    "unmask": "query.fedgt_unmask",
+    "finish": "query.fedgt_finish",
 }
 """Stage -> the type of its messages; only "masked" trains."""
 

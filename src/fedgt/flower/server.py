@@ -5,22 +5,22 @@ import secrets
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedgt.aggregates import RoundResult
-from fedgt.engine import Failure
+from fedgt.engine import PrekeyStore, SecureSums, secure_sums
 from fedgt.errors import SpecError
 from fedgt.federation import DecodeSettings, Federation, ScreenSettings, Validation
 from fedgt.flower.inprocess import InProcessGrid
-from fedgt.flower.optimizer import ServerOptimizer
+from fedgt.flower.optimizer import ServerOptimizer, stepped
 from fedgt.flower.transport import FlowerTransport
 from fedgt.grouping import Grouping
 from fedgt.privacy import Ledger
 from fedgt.round import ScreeningRound, screening_round, training_round
-from fedgt.secagg import Credentials
+from fedgt.secagg import Credentials, PrekeyRequest
 from fedgt.types import LayeredEvidence, Parameters
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class FlowerRound:
         connected: The clients whose nodes were there.
         refused: Node id -> why a node took no part.
         excluded: Everybody who is left out from now on.
-        seconds: Stage -> wall-clock seconds of its messages; "round" is the whole round with the server's own work.
+        seconds: Stage -> wall-clock seconds; "round" is the whole round with the server's own work.
         halt: Why the run stops here; empty if it goes on.
     """
 
@@ -133,11 +133,20 @@ class FedGT:
         """
         clients = tuple(sorted(self.grouping.clients))
         make = grid.message if isinstance(grid, InProcessGrid) else Message
-        nodes = FlowerTransport(grid, clients, credentials=self.credentials, make_message=make, poll=self.poll)
-        timed = _Timed(transport=nodes)
+        prekeys = PrekeyStore()
+        nodes = FlowerTransport(
+            grid, clients, credentials=self.credentials, prekeys=prekeys, make_message=make, poll=self.poll
+        )
+        seconds: dict[str, float] = {}
+
+        def take_sums(*args: Any, **options: Any) -> SecureSums:
+            sums = secure_sums(*args, **options, prekeys=prekeys)
+            seconds.update(sums.seconds)
+            return sums
+
         federation = Federation(
             run=self.run or f"flower-{secrets.token_hex(8)}",
-            transport=timed,
+            transport=nodes,
             ledger=ledger or Ledger(clients=clients, promised=self.privacy),
             samples=self.samples or dict.fromkeys(clients, 1),
             weighting="equal" if self.samples is None else "samples",
@@ -145,17 +154,22 @@ class FedGT:
             fraction_bits=self.fraction_bits,
             timeout=self.timeout,
             credentials=self.credentials,
+            take_sums=take_sums,
         )
-        _await(nodes, clients, excluded, wait=self.wait, timeout=min(self.timeout, _ACQUAINTANCE))
+        patience = min(self.timeout, _ACQUAINTANCE)
+        prekeys.request = self._prekeys(federation.run, begin)
+        nodes.roster.gather(patience, wait=self.wait, without=excluded)
         out = set(excluded)
         evidence: list[LayeredEvidence] = []
         for number in range(begin, self.rounds + 1):
             began = time.monotonic()
-            timed.seconds.clear()
-            present = nodes.meet(min(self.timeout, _ACQUAINTANCE))
+            seconds.clear()
+            present = nodes.roster.meet(patience, without=out)
+            # Those of the next round come with the last replies of this one.
+            prekeys.request = self._prekeys(federation.run, number + 1)
             members = [client for client in present if client not in out]
             result, screening = self._round(federation, parameters, number, members, evidence)
-            parameters = self._updated(parameters, result.parameters)
+            parameters = stepped(self.optimizer, parameters, result.parameters)
             out |= set(screening.exclusion.excluded) if screening is not None else set()
             record = FlowerRound(
                 round=number,
@@ -163,9 +177,9 @@ class FedGT:
                 result=result,
                 screening=screening,
                 connected=present,
-                refused=dict(nodes.refused),
+                refused=dict(nodes.roster.refused),
                 excluded=tuple(sorted(out)),
-                seconds={**timed.seconds, "round": time.monotonic() - began},
+                seconds={**seconds, "round": time.monotonic() - began},
                 halt=self._halt(screening, len(clients) - len(out)),
             )
             yield record
@@ -199,14 +213,12 @@ class FedGT:
             evidence.append(screening.evidence)
         return screening.result, screening
 
-    def _updated(self, old: Parameters, average: Parameters) -> Parameters:
-        """The optimiser's step; none if no sum could be used, so that moments do not move the model by themselves."""
-        if self.optimizer is None or all(np.array_equal(old[name], average[name]) for name in old):
-            return average
-        floats = [name for name, tensor in old.items() if tensor.dtype.kind == "f"]
-        return self.optimizer(
-            old, {name: average[name].astype(np.float64) - old[name].astype(np.float64) for name in floats}
-        )
+    def _prekeys(self, run: str, number: int) -> PrekeyRequest | None:
+        """For as many groups as the round has: what its plan is about is not known yet."""
+        if number > self.rounds:
+            return None
+        groups = self.grouping.design.groups if number in self.test_rounds else 1
+        return PrekeyRequest(run=run, round=number, groups=groups)
 
     def _halt(self, screening: ScreeningRound | None, kept: int) -> str:
         if screening is not None and screening.exclusion.halt:
@@ -214,33 +226,3 @@ class FedGT:
         if kept < self.privacy:
             return f"{kept} clients are left, below privacy = {self.privacy}"
         return ""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Timed:
-    """Measures the stages of a round, messages only."""
-
-    transport: FlowerTransport
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    def exchange(self, stage: str, messages: Mapping[str, bytes], timeout: float) -> dict[str, bytes | Failure]:
-        return self.transport.exchange(stage, messages, timeout)
-
-    def replies(
-        self, stage: str, messages: Mapping[str, bytes], timeout: float
-    ) -> Iterator[tuple[str, bytes | Failure]]:
-        began = time.monotonic()
-        yield from self.transport.replies(stage, messages, timeout)
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.monotonic() - began
-
-
-def _await(
-    nodes: FlowerTransport, clients: Sequence[str], excluded: Collection[str], *, wait: float, timeout: float
-) -> None:
-    """Until everybody is connected or the wait is over."""
-    deadline = time.monotonic() + wait
-    while missing := sorted(set(clients) - set(nodes.meet(timeout)) - set(excluded)):
-        if time.monotonic() >= deadline:
-            logger.warning("not connected after %g s, the run begins without: %s", wait, ", ".join(missing))
-            return
-        time.sleep(min(1.0, max(0.0, deadline - time.monotonic())))

@@ -70,7 +70,7 @@ def communication(
         members: Client ids by column (their lengths count); `client-00`, ... when not given. Weights are 1 each.
         clip: Of the update.
         fraction_bits: Of the fixed point; with the clip and the largest group it decides between 32- and 64-bit entries.
-        signed: With identities (five stages), or anonymous mode (four).
+        signed: With identities (five stages), or anonymous mode (four); keys are published in the round.
         float_bytes: 2, 4 or 8: how the server sends the model.
 
     Raises:

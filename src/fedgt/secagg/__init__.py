@@ -1,8 +1,8 @@
 """Secure aggregation: the server sees group sums only. Sessions without I/O, after Bonawitz et al. 2017.
 
 A `RoundPlan` says what is summed; `ClientSession` and `ServerSession` turn bytes into bytes through the stages "keys",
-"shares", "masked", "agree" (with identities) and "unmask"; `fedgt.engine` carries the bytes. See
-docs/secure-aggregation.md and docs/threat-model.md.
+"shares" (with `Prekeys`, "begin" stands for both), "masked", "agree" (with identities) and "unmask"; `fedgt.engine` carries
+the bytes. See docs/secure-aggregation.md and docs/threat-model.md.
 """
 
 from fedgt.secagg.client import ClientSession
@@ -12,6 +12,7 @@ from fedgt.secagg.identity import Credentials, Identity, Registry
 from fedgt.secagg.keyfiles import add_to_registry, read_private_key, read_registry, write_private_key
 from fedgt.secagg.plan import RoundPlan, TensorSpec, default_threshold, tensor_specs
 from fedgt.secagg.policy import ClientPolicy, read_policy
+from fedgt.secagg.prekeys import PrekeyRequest, Prekeys
 from fedgt.secagg.server import ServerSession
 from fedgt.secagg.terms import RunTerms
 
@@ -23,6 +24,8 @@ __all__ = [
     "FixedPoint",
     "GroupSum",
     "Identity",
+    "PrekeyRequest",
+    "Prekeys",
     "Registry",
     "RoundPlan",
     "RunTerms",

@@ -13,20 +13,22 @@ from fedgt.errors import ProtocolError, SignatureError, SpecError
 from fedgt.secagg.fixed_point import RingArray
 from fedgt.secagg.frames import Sender
 from fedgt.secagg.identity import Credentials
-from fedgt.secagg.masks import mask_scratch
-from fedgt.secagg.membership import Membership
+from fedgt.secagg.masks import GroupContext, mask_scratch
+from fedgt.secagg.membership import GroupKeys, Membership
 from fedgt.secagg.messages import (
     SIGNED_STAGES,
     STAGES,
     GroupPart,
     StageMessage,
     masked_message,
+    read_begin_message,
     read_plan_message,
     read_stage_message,
     stage_message,
 )
 from fedgt.secagg.plan import RoundPlan
 from fedgt.secagg.policy import ClientPolicy
+from fedgt.secagg.prekeys import Prekeys
 from fedgt.secagg.suspended import resumed_session, suspended_session
 from fedgt.secagg.terms import RunTerms
 from fedgt.secagg.vector import Tensors, client_chunks
@@ -35,11 +37,11 @@ from fedgt.secagg.vector import Tensors, client_chunks
 class ClientSession:
     """One client in all its groups of one plan.
 
-    The methods must be called once each, in the order of the stages; each takes the server's bytes and returns the
-    client's. A group that this client cannot accept is refused alone (the server hears why); everything that the protocol
-    forbids raises `ProtocolError` and ends the session. After the unmask, or such an end, keys and shares are gone:
-    bytearrays are zeroed; the private keys inside `cryptography` and short-lived `bytes` copies are only released, not
-    overwritten.
+    The methods must be called once each, in the order of the stages (`begin` may stand for `keys` and `shares`); each takes
+    the server's bytes and returns the client's. A group that this client cannot accept is refused alone (the server hears
+    why); everything that the protocol forbids raises `ProtocolError` and ends the session. After the unmask, or such an end,
+    keys and shares are gone: bytearrays are zeroed; the private keys inside `cryptography` and short-lived `bytes` copies
+    are only released, not overwritten.
 
     Args:
         client: This client's id.
@@ -148,6 +150,23 @@ class ClientSession:
         """
         return self._run("shares", lambda: self._shares(payload))
 
+    def begin(self, payload: bytes, prekeys: Prekeys) -> bytes:
+        """Stage "begin", in the place of "keys" and "shares": the plan comes with everybody's prekeys, the shares go back.
+
+        Args:
+            payload: The server's message.
+            prekeys: This client's own, of which each is used once.
+
+        Raises:
+            ProtocolError: As `keys` and `shares`, or if the prekeys are for another round or too few.
+        """
+
+        def answer() -> bytes:
+            self._next = self._stages.index("masked")
+            return self._begin(payload, prekeys)
+
+        return self._run("keys", answer)
+
     def masked(
         self, payload: bytes, update: Tensors, center: Tensors | None = None, *, base: Tensors | None = None
     ) -> bytes:
@@ -202,25 +221,52 @@ class ClientSession:
 
     def _keys(self, payload: bytes) -> bytes:
         plan = read_plan_message(payload, sender=self._server)
+        parts: list[GroupPart] = []
+        refused: dict[int, str] = {}
+        for index in self._admitted(plan, refused):
+            context = GroupContext.of(plan, index)
+            keys = GroupKeys.draw(context, self._client)
+            self._groups[index] = Membership.of(plan, index, self._client, keys)
+            parts.append(GroupPart(group=index, body=keys.published(context, self._client, self._credentials)))
+        self._plan = plan
+        return self._reply("keys", parts, refused)
+
+    def _begin(self, payload: bytes, prekeys: Prekeys) -> bytes:
+        plan, published = read_begin_message(payload, sender=self._server)
+        parts: list[GroupPart] = []
+        refused: dict[int, str] = {}
+        admitted = self._admitted(plan, refused)
+        self._plan = plan
+        for index in admitted:
+            part = published.get(index)
+            membership = prekeys.membership(plan, index)
+            if part is None or membership.position not in part.members:
+                membership.forget()  # this group is over for the server, too
+                continue
+            self._groups[index] = membership
+            signed_in = GroupContext.ahead(plan.run, plan.round, index)
+            membership.read_public_keys(part, self._credentials, signed_in=signed_in)
+            if reason := self._too_few(index, len(part.members)):
+                self._refuse(index, reason, refused)
+                continue
+            parts.append(GroupPart(group=index, body=membership.share_out()))
+        return self._reply("shares", parts, refused)
+
+    def _admitted(self, plan: RoundPlan, refused: dict[int, str]) -> list[int]:
+        """This client's groups that it takes part in; the others are added to `refused`."""
         mine = [index for index, group in enumerate(plan.groups) if self._client in group]
         if not mine:
             raise ProtocolError(f"client {self._client} is in no group of the plan")
         self._policy.require(plan)
         if self._terms is not None:
             self._terms.require(plan)
-        parts: list[GroupPart] = []
-        refused: dict[int, str] = {}
         for index in mine:
             reason = self._too_small(len(plan.groups[index])) or self._policy.refusal(plan, index, self._client)
             if reason:
                 refused[index] = reason
-                continue
-            self._groups[index] = membership = Membership.draw(plan, index, self._client)
-            parts.append(GroupPart(group=index, body=membership.published(self._credentials)))
-        if not parts:
+        if len(refused) == len(mine):
             raise ProtocolError(f"client {self._client} refuses every group: {next(iter(refused.values()))}")
-        self._plan = plan
-        return self._reply("keys", parts, refused)
+        return [index for index in mine if index not in refused]
 
     def _shares(self, payload: bytes) -> bytes:
         message = self._read("shares", payload)

@@ -45,6 +45,11 @@ class GroupContext:
         """The context of a group of a plan."""
         return cls(plan=plan.digest, run=plan.run, round=plan.round, purpose=plan.purpose, group=group)
 
+    @classmethod
+    def ahead(cls, run: str, round: int, group: int) -> "GroupContext":
+        """The context in which prekeys are published: no plan yet, so no plan's digest."""
+        return cls(plan="", run=run, round=round, purpose="prekeys", group=group)
+
     def info(self, use: str, *clients: str) -> bytes:
         """plan|run|round|purpose|group|use|clients as a JSON list, so that no two of them read the same."""
         return json.dumps([self.plan, self.run, self.round, self.purpose, self.group, use, *clients]).encode()

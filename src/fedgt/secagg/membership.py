@@ -31,6 +31,36 @@ PARCEL_BYTES = 2 * SECRET_BYTES + TAG_BYTES
 """Encrypted: share of the mask key | share of the self-mask secret."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupKeys:
+    """The fresh secrets of one client for one group, and what it publishes of them."""
+
+    share_key: X25519PrivateKey = field(repr=False)
+    mask_key: X25519PrivateKey = field(repr=False)
+    secret: bytearray = field(repr=False)
+    public: bytes
+
+    @classmethod
+    def draw(cls, context: GroupContext, client: str) -> "GroupKeys":
+        """Fresh keys and a fresh self-mask secret, from the operating system."""
+        share_key, mask_key = X25519PrivateKey.generate(), X25519PrivateKey.generate()
+        secret = bytearray(os.urandom(SECRET_BYTES))
+        return cls(
+            share_key=share_key,
+            mask_key=mask_key,
+            secret=secret,
+            public=share_key.public_key().public_bytes_raw()
+            + mask_key.public_key().public_bytes_raw()
+            + seed_commitment(context, secret, client),
+        )
+
+    def published(self, context: GroupContext, client: str, credentials: Credentials | None) -> bytes:
+        """The public bytes, signed if there is an identity: peers need not believe the server."""
+        if credentials is None:
+            return self.public
+        return self.public + credentials.identity.sign("keys", keys_statement(context, client, self.public))
+
+
 @dataclass(slots=True, kw_only=True)
 class Membership:
     """The secrets of one client in one group; peers by their position in the group."""
@@ -49,23 +79,18 @@ class Membership:
     survivors: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
     @classmethod
-    def draw(cls, plan: RoundPlan, index: int, client: str) -> "Membership":
-        """Fresh keys and a fresh self-mask secret, from the operating system."""
-        context = GroupContext.of(plan, index)
-        share_key, mask_key = X25519PrivateKey.generate(), X25519PrivateKey.generate()
-        secret = bytearray(os.urandom(SECRET_BYTES))
+    def of(cls, plan: RoundPlan, index: int, client: str, keys: GroupKeys) -> "Membership":
+        """A client in a group of a plan, with keys that are used for nothing else."""
         clients = plan.groups[index]
         return cls(
-            context=context,
+            context=GroupContext.of(plan, index),
             clients=clients,
             position=clients.index(client),
             threshold=plan.thresholds[index],
-            share_key=share_key,
-            mask_key=mask_key,
-            secret=secret,
-            public=share_key.public_key().public_bytes_raw()
-            + mask_key.public_key().public_bytes_raw()
-            + seed_commitment(context, secret, client),
+            share_key=keys.share_key,
+            mask_key=keys.mask_key,
+            secret=keys.secret,
+            public=keys.public,
         )
 
     def forget(self) -> None:
@@ -75,15 +100,15 @@ class Membership:
         self.held.clear()
         self.peers.clear()
 
-    def published(self, credentials: Credentials | None) -> bytes:
-        """The public bytes, signed if there is an identity: peers need not believe the server."""
-        if credentials is None:
-            return self.public
-        client = self.clients[self.position]
-        return self.public + credentials.identity.sign("keys", keys_statement(self.context, client, self.public))
-
-    def read_public_keys(self, part: GroupPart, credentials: Credentials | None) -> None:
+    def read_public_keys(
+        self, part: GroupPart, credentials: Credentials | None, *, signed_in: GroupContext | None = None
+    ) -> None:
         """Take the peers' public keys: own ones unchanged, no key twice, each signed by its pinned owner.
+
+        Args:
+            part: The server's message.
+            credentials: The keys that are trusted; None in anonymous mode.
+            signed_in: The context of the signatures, if it is not that of the group itself (prekeys).
 
         Raises:
             ProtocolError: If one of these does not hold.
@@ -97,7 +122,7 @@ class Membership:
         for order, position in enumerate(part.members):
             signed = body[order * size : (order + 1) * size]
             if credentials is not None and position != self.position:
-                verify_keys(credentials, self.context, self.clients[position], signed)
+                verify_keys(credentials, signed_in or self.context, self.clients[position], signed)
             self.peers[position] = signed[:PUBLIC_BYTES]
         if self.peers[self.position] != self.public:
             raise ProtocolError(f"group {part.group}: the server shows other keys for this client than it published")
@@ -226,7 +251,7 @@ def public_bytes(credentials: Credentials | None) -> int:
 
 
 def keys_statement(context: GroupContext, client: str, public: bytes | memoryview) -> bytes:
-    """What a client signs when it publishes keys: for this plan, run, round, purpose and group only."""
+    """What a client signs when it publishes keys: for this plan (prekeys: none yet), run, round, purpose and group."""
     return context.info("keys", client) + bytes(public)
 
 

@@ -255,3 +255,29 @@ def read_plan_message(payload: bytes, *, sender: Sender | None = None) -> RoundP
     if set(header) != {"kind"}:
         raise ProtocolError("malformed message: the header has other fields than a plan message has")
     return RoundPlan.from_json(body)
+
+
+def begin_message(plan: RoundPlan, parts: Sequence[GroupPart], *, identity: Identity | None = None) -> bytes:
+    """The request of stage "begin", the same for all clients: the plan, and per group who published prekeys, and these."""
+    text = plan.to_json()
+    entries = [[part.group, part.members, part.dropped, len(part.body)] for part in parts]
+    header = {"kind": "begin", "plan": len(text), "parts": entries}
+    return pack(header, text, *(part.body for part in parts), identity=identity)
+
+
+def read_begin_message(payload: bytes, *, sender: Sender | None = None) -> tuple[RoundPlan, dict[int, GroupPart]]:
+    """Parse a request of stage "begin": the plan, and the parts by their groups.
+
+    Raises:
+        SignatureError: If the signature is not the sender's.
+        ProtocolError: If it is malformed or its plan is not valid.
+    """
+    header, body = unpack(payload, kind="begin", sender=sender)
+    if set(header) != {"kind", "plan", "parts"}:
+        raise ProtocolError("malformed message: the header has other fields than a begin message has")
+    _require_index(header["plan"], len(body) + 1)
+    plan = RoundPlan.from_json(body[: header["plan"]])
+    parts = _read_parts(header["parts"], body[header["plan"] :], plan)
+    if any(part.dropped for part in parts):
+        raise ProtocolError("malformed message: nobody has dropped before the shares")
+    return plan, {part.group: part for part in parts}

@@ -15,9 +15,13 @@ from fedgt.secagg.shares import SECRET_BYTES, combine_shares
 
 @dataclass(slots=True, kw_only=True)
 class ServerGroup:
-    """What the server holds of one group while it runs; clients by their position."""
+    """What the server holds of one group while it runs; clients by their position.
+
+    `published_in` is the context in which the members have signed and committed to what they published.
+    """
 
     index: int
+    published_in: GroupContext
     clients: tuple[str, ...]
     threshold: int
     present: set[int]
@@ -60,7 +64,7 @@ def open_group(plan: RoundPlan, group: ServerGroup, replies: Mapping[int, memory
         shares = {holder: body[order * SECRET_BYTES : (order + 1) * SECRET_BYTES] for holder, body in replies.items()}
         secret = combine_shares(shares, threshold=group.threshold)
         if owner in group.alive:
-            if seed_commitment(context, secret, client) != group.public[owner][2 * KEY_BYTES : PUBLIC_BYTES]:
+            if seed_commitment(group.published_in, secret, client) != group.public[owner][2 * KEY_BYTES : PUBLIC_BYTES]:
                 raise ProtocolError(f"the shares of {client} do not give the secret that it committed to")
             add_mask(total, self_seed(context, secret, client), subtract=True)
             continue

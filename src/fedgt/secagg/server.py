@@ -1,7 +1,7 @@
 """The server's side of one batch of secure sums: one call per stage, bytes in and bytes out, no I/O.
 
-`keys()`, `shares(...)`, `masked(...)`, with identities `agree(...)`, and `unmask(...)` each return one message per client
-for that stage; `results` returns one `GroupSum` per group.
+`keys()` and `shares(...)`, or `begin(...)` in their place; `masked(...)`, with identities `agree(...)`, and `unmask(...)`
+each return one message per client for that stage; `results` returns one `GroupSum` per group.
 
 What a client does wrong costs that client, at worst its groups, never an exception.
 """
@@ -26,12 +26,14 @@ from fedgt.secagg.messages import (
     STAGES,
     GroupPart,
     StageMessage,
+    begin_message,
     plan_message,
     read_stage_message,
     stage_message,
 )
 from fedgt.secagg.opening import ServerGroup, open_group, parcel_for
 from fedgt.secagg.plan import RoundPlan
+from fedgt.secagg.prekeys import read_prekeys
 from fedgt.secagg.shares import SECRET_BYTES
 from fedgt.secagg.vector import read_sum
 
@@ -65,7 +67,13 @@ class ServerSession:
         self._tag_key = X25519PrivateKey.generate()
         self._order = (*(STAGES if credentials is None else SIGNED_STAGES), "results")
         self._groups = [
-            ServerGroup(index=index, clients=clients, threshold=threshold, present=set(range(len(clients))))
+            ServerGroup(
+                index=index,
+                published_in=GroupContext.of(plan, index),
+                clients=clients,
+                threshold=threshold,
+                present=set(range(len(clients))),
+            )
             for index, (clients, threshold) in enumerate(zip(plan.groups, plan.thresholds, strict=True))
         ]
         self._asked: dict[str, dict[int, int]] = {}
@@ -99,6 +107,53 @@ class ServerSession:
                 part = GroupPart(group=group.index, members=members, body=body)
                 self._ask(requests, group, position, part, PARCEL_BYTES * (len(members) - 1))
         return self._messages("shares", requests)
+
+    def begin(self, published: Mapping[str, bytes], failures: Mapping[str, str] = _NO_FAILURES) -> dict[str, bytes]:
+        """Stages 1 and 2 in one, requests: the plan and everybody's prekeys, one message for all. Next comes `masked`.
+
+        Args:
+            published: Client -> the message with its prekeys for this run and round.
+            failures: Client -> why it has published none.
+        """
+        self._advance("keys")
+        self._advance("shares")
+        prekeys: dict[str, tuple[memoryview, ...]] = {}
+        reasons = dict(failures)
+        for client in self._plan.clients:
+            try:
+                if client in published and client not in failures:
+                    prekeys[client] = read_prekeys(
+                        published[client], client=client, plan=self._plan, credentials=self._credentials
+                    )
+            except ProtocolError as error:
+                reasons[client] = str(error)
+        for group in self._groups:
+            if not group.clients:
+                group.reason = "the group has no clients"
+            group.published_in = GroupContext.ahead(self._plan.run, self._plan.round, group.index)
+            for position, client in enumerate(group.clients):
+                try:
+                    if client not in prekeys:
+                        raise ProtocolError(reasons.get(client, "it has published no keys for this round"))
+                    self._check_keys(group, client, prekeys[client][group.index])
+                    group.public[position] = prekeys[client][group.index]
+                except ProtocolError as error:
+                    group.dropped[client] = f"keys: {error}"
+                    group.present.discard(position)
+        self._erase_below_threshold("keys")
+        parts = []
+        for group in self._running():
+            members = tuple(sorted(group.present))
+            parts.append(
+                GroupPart(
+                    group=group.index, members=members, body=b"".join(group.public[position] for position in members)
+                )
+            )
+            for position in members:
+                due = PARCEL_BYTES * (len(members) - 1)
+                self._asked.setdefault(group.clients[position], {})[group.index] = due
+        message = begin_message(self._plan, parts, identity=self._identity)
+        return dict.fromkeys(sorted(self._asked), message)
 
     def masked(self, replies: Mapping[str, bytes], failures: Mapping[str, str] = _NO_FAILURES) -> dict[str, bytes]:
         """Stage 3, requests: to each client the encrypted shares that its peers made for it."""
@@ -298,7 +353,7 @@ class ServerSession:
 
     def _check_keys(self, group: ServerGroup, client: str, body: memoryview) -> None:
         if self._credentials is not None:
-            verify_keys(self._credentials, GroupContext.of(self._plan, group.index), client, body)
+            verify_keys(self._credentials, group.published_in, client, body)
 
     def _check_input(self, group: ServerGroup, client: str, body: memoryview) -> None:
         if self._credentials is None:

@@ -8,8 +8,19 @@ import numpy as np
 import pytest
 
 from fedgt.engine import ClientEndpoint, LocalTransport, SecureSums, TrainedModel, secure_sums
+from fedgt.engine.hello import hello_frame
+from fedgt.engine.round_message import RoundMessage
 from fedgt.errors import ProtocolError
-from fedgt.secagg import ClientPolicy, FixedPoint, RoundPlan, RunTerms, TensorSpec, weiszfeld_encoding
+from fedgt.secagg import (
+    ClientPolicy,
+    FixedPoint,
+    PrekeyRequest,
+    RoundPlan,
+    RunTerms,
+    ServerSession,
+    TensorSpec,
+    weiszfeld_encoding,
+)
 from fedgt.types import Parameters
 
 IDS = ("a", "b", "c")
@@ -39,6 +50,10 @@ def plan(**changes: Any) -> RoundPlan:
         "tensors": (TensorSpec(name="w", shape=(2, 2)), TensorSpec(name="n", shape=(), kind="keep")),
     }
     return RoundPlan(**(fields | changes))
+
+
+def opening(agreed: RoundPlan) -> bytes:
+    return RoundMessage(session=ServerSession(agreed).keys()["a"], parameters=MODEL).to_bytes()
 
 
 class Amnesia:
@@ -138,17 +153,42 @@ def test_the_journal_and_the_state_agree_on_the_latest_round(tmp_path: Path) -> 
     assert "is over" in take(sites, plan(round=3)).sums[0].dropped["a"]
 
 
+@pytest.mark.parametrize("what", ["session", "prekeys"])
+def test_a_state_is_resumed_once_where_there_is_a_journal(tmp_path: Path, what: str) -> None:
+    def make(journal: Path | None) -> ClientEndpoint:
+        return ClientEndpoint("a", Shift(1.0), journal=journal)
+
+    for journal in (tmp_path / "rounds", None):
+        first = make(journal)
+        if what == "session":
+            first.handle("keys", opening(plan()))
+        else:
+            first.handle("hello", hello_frame(None, PrekeyRequest(run="run", round=2, groups=1))[1])
+        state = first.suspend()
+        make(journal).resume(state)
+        if journal is None:
+            make(journal).resume(state)  # without a journal it rests on whoever keeps the state
+            continue
+        with pytest.raises(ProtocolError, match="used already, by another process"):
+            make(journal).resume(state)
+
+
+def test_spoilt_messages_in_a_row_do_not_use_up_a_state(tmp_path: Path) -> None:
+    site = Amnesia("a", Shift(1.0), journal=tmp_path / "rounds")
+    for number in (1, 2):
+        site.handle("keys", opening(plan(round=number)))
+        for _ in range(3):
+            with pytest.raises(ProtocolError, match="malformed"):
+                site.handle("keys", b"rubbish")
+        with pytest.raises(ProtocolError, match="malformed"):
+            site.handle("shares", b"rubbish")  # the session was still open, and is now over
+
+
 def test_a_client_that_is_asked_for_keys_twice_before_it_trains_counts_both_for_its_own_privacy() -> None:
     """The sums ab and ac mix two clients at least; with abc they show c alone, also when a process ended in between."""
     sites = clients(policy=ClientPolicy(privacy=2))
     pairs = plan(groups=(("a", "b"), ("a", "c")), thresholds=(2, 2), purpose="pairs")
     endpoint = sites["a"]
-    from fedgt.engine.round_message import RoundMessage
-    from fedgt.secagg import ServerSession
-
-    def opening(agreed: RoundPlan) -> bytes:
-        return RoundMessage(session=ServerSession(agreed).keys()["a"], parameters=MODEL).to_bytes()
-
     endpoint.handle("keys", opening(pairs))
     with pytest.raises(ProtocolError, match="this client's policy wants 2"):
         endpoint.handle("keys", opening(plan(purpose="all")))
@@ -161,7 +201,7 @@ def test_a_failed_stage_leaves_no_session() -> None:
     take(sites, plan())
     with pytest.raises(ProtocolError):
         sites["a"].handle("unmask", b"nonsense")
-    with pytest.raises(ProtocolError, match="the keys stage comes first"):
+    with pytest.raises(ProtocolError, match="no plan has come yet"):
         sites["a"].handle("unmask", b"nonsense")
 
 

@@ -14,13 +14,13 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 import fedgt.flower
 from fedgt.engine import Failure
+from fedgt.engine.hello import read_hello, signed_hello
 from fedgt.engine.transport import StreamingTransport
-from fedgt.errors import ProtocolError, SignatureError, SpecError
+from fedgt.errors import ProtocolError, SpecError
 from fedgt.flower import FlowerTransport, InProcessGrid, site_of
 from fedgt.flower._version import require_supported
-from fedgt.flower.hello import hello_frame, name_in, signed_hello
 from fedgt.flower.records import frame_of, frame_record
-from fedgt.secagg import Credentials, Identity, Registry, add_to_registry, write_private_key
+from fedgt.secagg import Identity, add_to_registry, write_private_key
 
 
 @pytest.mark.parametrize("version", ["1.42.0", "1.42.1.dev3", "1.99.0"])
@@ -53,51 +53,6 @@ def test_content_of_another_app_is_refused() -> None:
     for content in (RecordDict(), RecordDict({"fedgt": ConfigRecord({"frame": b"x"})})):
         with pytest.raises(ProtocolError, match="no fedgt frame"):
             frame_of(content)
-
-
-# Who is who
-
-
-def people(*names: str) -> dict[str, Credentials]:
-    identities = {name: Identity.generate(name) for name in ("server", *names)}
-    registry = Registry(server=identities["server"].public, clients={name: identities[name].public for name in names})
-    return {name: Credentials(identity=one, registry=registry) for name, one in identities.items()}
-
-
-def test_a_client_proves_its_name_to_a_fresh_nonce() -> None:
-    known = people("north", "south")
-    nonce, question = hello_frame(known["server"])
-    answer = signed_hello(question, client="north", credentials=known["north"])
-    assert name_in(answer, nonce=nonce, credentials=known["server"]) == "north"
-    with pytest.raises(ProtocolError, match="another question"):
-        name_in(answer, nonce=hello_frame(known["server"])[0], credentials=known["server"])
-
-
-def test_a_name_without_its_key_is_not_believed() -> None:
-    known, strangers = people("north"), people("north", "east")
-    nonce, question = hello_frame(None)
-    unsigned = signed_hello(question, client="north", credentials=None)
-    with pytest.raises(ProtocolError):
-        name_in(unsigned, nonce=nonce, credentials=known["server"])
-    assert name_in(unsigned, nonce=nonce, credentials=None) == "north"
-    nonce, question = hello_frame(strangers["server"])
-    for who, reason in (("north", "not by its registered key"), ("east", "not in the registry")):
-        answer = signed_hello(question, client=who, credentials=strangers[who])
-        with pytest.raises(SignatureError, match=reason):
-            name_in(answer, nonce=nonce, credentials=known["server"])
-
-
-def test_a_client_answers_its_pinned_server_only() -> None:
-    known, strangers = people("north"), people("north")
-    with pytest.raises(SignatureError):
-        signed_hello(hello_frame(strangers["server"])[1], client="north", credentials=known["north"])
-
-
-def test_different_versions_of_fedgt_do_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
-    question = hello_frame(None)[1]
-    monkeypatch.setattr("fedgt.flower.hello.__version__", "99")
-    with pytest.raises(ProtocolError, match="has fedgt 99, the server has"):
-        signed_hello(question, client="north", credentials=None)
 
 
 # Sites
@@ -140,7 +95,8 @@ def test_keys_come_in_pairs_and_a_node_has_a_name(tmp_path: Path) -> None:
 
 def echo(message: Message, context: Context) -> Message:
     if message.metadata.message_type == "query.fedgt_hello":
-        reply = signed_hello(frame_of(message.content), client=f"c{context.node_id}", credentials=None)
+        question = read_hello(frame_of(message.content), client="c", credentials=None)
+        reply = signed_hello(question, client=f"c{context.node_id}", credentials=None)
         return Message(frame_record(reply), reply_to=message)
     if context.node_id == 3:
         return Message(RecordDict(), reply_to=message)
@@ -149,7 +105,7 @@ def echo(message: Message, context: Context) -> Message:
 
 def transport(grid: InProcessGrid, *clients: str) -> FlowerTransport:
     made = FlowerTransport(grid, clients, make_message=grid.message, poll=0.01)
-    made.meet(5.0)
+    made.roster.meet(5.0)
     return made
 
 
@@ -157,8 +113,8 @@ def test_each_client_gets_its_own_message_and_its_reply_comes_back_under_its_nam
     grid = InProcessGrid(echo, {1: {}, 2: {}, 3: {}})
     carried = transport(grid, "c1", "c2", "c3", "c9")
     assert isinstance(carried, StreamingTransport)
-    assert carried.nodes == {"c1": 1, "c2": 2, "c3": 3}
-    replies = carried.exchange("keys", {"c2": b"b", "c9": b"x", "c1": b"a", "c3": b"c"}, 5.0)
+    assert carried.roster.nodes == {"c1": 1, "c2": 2, "c3": 3}
+    replies = carried.exchange("begin", {"c2": b"b", "c9": b"x", "c1": b"a", "c3": b"c"}, 5.0)
     assert list(replies) == ["c2", "c9", "c1", "c3"]
     assert (replies["c1"], replies["c2"]) == (b"a1", b"b2")
     lost, other = replies["c9"], replies["c3"]
@@ -190,7 +146,7 @@ def test_messages_that_cannot_be_pushed_are_failures_at_once(refuse: tuple[int, 
     grid = Unreliable(echo, {1: {}, 2: {}})
     carried = transport(grid, "c1", "c2")
     grid.refuse = refuse
-    replies = carried.exchange("keys", {"c1": b"a", "c2": b"b"}, 60.0)
+    replies = carried.exchange("begin", {"c1": b"a", "c2": b"b"}, 60.0)
     assert {client for client, reply in replies.items() if isinstance(reply, Failure)} == {f"c{n}" for n in refuse}
 
 
@@ -205,7 +161,7 @@ def test_a_reply_is_known_by_the_message_it_answers_not_by_its_sender() -> None:
             return replies
 
     carried = transport(Dead(echo, {1: {}, 2: {}}), "c1", "c2")
-    assert carried.exchange("keys", {"c1": b"a", "c2": b"b"}, 5.0) == {"c1": b"a1", "c2": b"b2"}
+    assert carried.exchange("begin", {"c1": b"a", "c2": b"b"}, 5.0) == {"c1": b"a1", "c2": b"b2"}
 
 
 def test_a_transport_without_clients_is_an_error() -> None:
