@@ -226,6 +226,9 @@ def _graded_verdict(
         reason = (
             "it differs from the others along with a few more, but no loss rises with them; kept, as no harm is shown"
         )
+    elif decoding.unconfirmed[column]:
+        name = "undecided"
+        reason = "it differs from the others along with a few more, as a client that owns other classes does; kept"
     elif posterior > 1 / 2 and not decoding.flagged[column]:
         name = "undecided"
         reason = "it would be malicious if anybody were, but it is not sure enough that anybody is; kept"

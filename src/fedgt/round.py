@@ -8,7 +8,7 @@ its real weights and its status.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -29,12 +29,14 @@ from fedgt.screen import (
     LabelFinding,
     MarginEvidence,
     ScreenResult,
+    SecondOpinion,
     all_negative,
     class_losses,
     class_steps,
     cluster_screen,
     evidence_of_difference,
     graded_screen,
+    label_spread,
     label_under_attack,
     layer_features,
     margin_screen,
@@ -338,31 +340,43 @@ def _graded(
         )
     losses = _stacked([None if one is None else class_losses(one, labels) for one in scores])
     weights, erased = _rows(federation, grouping), np.array([one.total is None for one in sums])
-    if settings.features == "margins":
-        present = np.unique(labels)
-        if not any(one is not None for one in scores):
-            losses = np.full((len(sums), int(present[-1]) + 1), np.nan)
-        margin = np.full((len(sums), len(present), losses.shape[1]), np.nan)
-        for group, one_score in enumerate(scores):
-            if one_score is not None:
-                margin[group] = margins(one_score, labels)
-        return margin_screen(
-            margin,
-            losses,
-            classes=present,
-            weights=weights,
-            erased=erased,
-            steps=_steps(parameters, scores, validation),
-            label=settings.source_label,
-        )
-    return graded_screen(
-        _stacked(features),
+    present, counts = np.unique(labels, return_counts=True)
+    samples = [federation.samples[client] for client in grouping.clients]
+    if erased.all() and settings.features == "margins":
+        losses = np.full((len(sums), int(present[-1]) + 1), np.nan)
+    margin = np.full((len(sums), len(present), losses.shape[1]), np.nan)
+    for group, one_score in enumerate(scores):
+        if one_score is not None:
+            margin[group] = margins(one_score, labels)
+    steps = None
+    if settings.features == "margins" or len(present) >= FEWEST_CLASSES:
+        steps = _steps(parameters, scores, validation)
+    by_margins = partial(
+        margin_screen,
+        margin,
         losses,
+        classes=present,
         weights=weights,
-        samples=[federation.samples[client] for client in grouping.clients],
         erased=erased,
+        steps=steps,
         label=settings.source_label,
     )
+    if settings.features == "margins":
+        return by_margins()
+    found = graded_screen(
+        _stacked(features), losses, weights=weights, samples=samples, erased=erased, label=settings.source_label
+    )
+    if not isinstance(found.evidence, GradedEvidence) or steps is None:
+        return found
+    start = margins(np.asarray(validation.logits(parameters), dtype=np.float64), labels)
+    opinion = SecondOpinion(
+        spread=label_spread(
+            margin[found.tested], start, steps=steps, weights=weights[found.tested], samples=samples, counts=counts
+        ),
+        test=by_margins,
+        heard=np.atleast_1d((grouping.design.matrix[found.tested] > 0).any(axis=0)),
+    )
+    return replace(found, evidence=replace(found.evidence, opinion=opinion))
 
 
 def _steps(parameters: Parameters, scores: Sequence[FloatArray | None], validation: Validation) -> FloatArray | None:

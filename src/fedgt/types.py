@@ -191,6 +191,10 @@ class LayeredEvidence(ExplainingEvidence, Protocol):
         """P-value, corrected for the number of classes, of no loss rising with the suspects, float64[clients]."""
         ...
 
+    def confirmed(self, sets: BoolArray) -> FloatArray:
+        """float64[B]: nats by which other evidence speaks for bool[B, clients]; +inf: none is needed; NaN: it has none."""
+        ...
+
     def two_lines(self) -> float:
         """By how many nats there are two shifts in the same part of the model against one."""
         ...

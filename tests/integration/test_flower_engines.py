@@ -79,10 +79,9 @@ def test_supernodes_give_the_models_of_the_grid_in_process_and_survive_faults(tm
         deployment.kill("node-2")
         first, second, third = deployment.rows(run, out, 300)
 
-        for number, config in ((2, NODES[2]), (5, NODES[4]), (6, {"partition-id": 9})):
-            if number >= len(NODES):
-                deployment.node_configs.append(config)
-                deployment.ports += free_ports(1)
+        deployment.node_configs += [NODES[4], {"partition-id": 9}]
+        deployment.ports += free_ports(2)
+        for number in (2, 5, 6):
             deployment.start_node(number)
         until(lambda: all("SuperNode ID" in deployment.log(f"node-{number}") for number in (2, 5, 6)), 60)
         silent = played(deployment, tmp_path, malicious="", timeout=40.0, wait=60.0, **SILENT)

@@ -36,6 +36,9 @@ class Table:
     def harm(self, posterior: FloatArray) -> float:
         return 0.0
 
+    def confirmed(self, sets: BoolArray) -> FloatArray:
+        return np.full(len(sets), np.inf)
+
     def two_lines(self) -> float:
         return 0.0
 

@@ -26,6 +26,7 @@ def decoding(*posterior: float, best: tuple[tuple[int, ...], ...] = ((3,),), bet
         posterior=p,
         log_odds=np.log1p(-p) - np.log(p),
         flagged=p > 1 - beta,
+        unconfirmed=np.zeros(len(p), dtype=np.bool_),
         undecided=undecided,
         count=np.array([0.1, 0.9, 0.0]),
         against_nobody=4.0,
@@ -203,7 +204,10 @@ def test_a_verdict_carries_posterior_and_log_odds_of_its_client() -> None:
 
 @pytest.mark.parametrize(
     ("status", "said"),
-    [("harmless", "no loss rises with them; kept"), ("nobody", "not sure enough that anybody is; kept")],
+    [
+        ("harmless", "no loss rises with them; kept"),
+        ("nobody", "not sure enough that anybody is; kept"),
+    ],
 )
 def test_a_suspect_who_is_not_accused_is_kept_and_not_called_unsuspicious(status: GradedStatus, said: str) -> None:
     """Its posterior is near one, given that somebody attacks."""
@@ -214,3 +218,14 @@ def test_a_suspect_who_is_not_accused_is_kept_and_not_called_unsuspicious(status
     assert dan.verdict == "undecided"
     assert said in dan.reason
     assert found.verdicts[0].verdict == "keep"
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_a_suspect_whom_the_second_opinion_does_not_confirm_is_kept(last: bool) -> None:
+    """One of two suspects is confirmed, the other one owns other classes."""
+    both = decoding(0.001, 0.00001, 0.99999, 0.99999, 0.001, best=((2, 3),))
+    only = np.arange(5) == 3
+    found = exclude_graded(GROUPING, ALL, replace(both, flagged=only, unconfirmed=np.arange(5) == 2), last=last)
+    assert found.excluded == (GROUPING.clients[3],)
+    assert found.verdicts[2].verdict == "undecided"
+    assert "as a client that owns other classes does; kept" in found.verdicts[2].reason

@@ -18,7 +18,7 @@ from fedgt.decode.sets import SetPosterior, all_sets, decode_sets
 from fedgt.errors import SpecError
 from fedgt.types import BoolArray, FloatArray, LayeredEvidence, SetEvidence, frozen
 
-GradedStatus = Literal["decided", "nobody", "harmless", "undecided", "unexplained", "no-evidence"]
+GradedStatus = Literal["decided", "nobody", "harmless", "unconfirmed", "undecided", "unexplained", "no-evidence"]
 
 SECOND_ATTACK = 0.05
 """Prior probability that an attack is accompanied by one along another line."""
@@ -36,8 +36,16 @@ HARM = 0.15
 and malice shows in what gets worse. A mild demand, because weak attackers are not to be let go: where the line names
 attackers of IID clients it is below 0.15 in all runs made, where it named honest hospitals it was 0.4 and more."""
 
+CONFIRMED = 5.0
+"""Nats by which the validation margins must speak for suspects that the weights have found. Where clients differ by nature,
+whoever stands out in weights is an honest client of other classes; asked about such sets, margins hardly ever say more,
+about attackers of IID clients hardly ever less."""
+
 _MOST_PAIRED = 300_000
 """Sets up to which pairs are searched."""
+
+_MOST_ASKED = 12
+"""Suspects of whom every subset is asked about; of more, only all together."""
 
 _STARTS = 8
 _TURNS = 6
@@ -53,13 +61,15 @@ class GradedDecoding:
         posterior: float64[clients]: P(malicious | group means).
         log_odds: float64[clients]: log P(benign) - log P(malicious), in nats.
         flagged: bool[clients]: accused at minimum expected cost; nobody where `against_nobody` is below `SOMEBODY`.
+        unconfirmed: bool[clients]: suspected by this evidence, and acquitted by a second opinion.
         undecided: bool[clients]: posterior neither near 0 nor near 1; a further test round may tell.
         count: float64[n_max + 1]: posterior of the number of malicious clients (of one attack, or of the union of two).
         against_nobody: log-odds, in nats, of some attack against none, prior included.
         best: The most probable sets, most probable first.
         attacks: 0, 1 or 2: how many lines were found.
         status: `decided`; `nobody` (no attack is more probable); `harmless` (clients differ, but no loss rises with them
-            significantly: nobody is accused); `undecided` (some client is); `unexplained` (the groups
+            significantly: nobody is accused); `unconfirmed` (clients differ, but the margins do not speak for an attack:
+            nobody is accused); `undecided` (some client is); `unexplained` (the groups
             differ along a line that no set of clients explains); `no-evidence` (nothing could be compared).
         reason: The same in plain words.
     """
@@ -67,6 +77,7 @@ class GradedDecoding:
     posterior: FloatArray
     log_odds: FloatArray
     flagged: BoolArray
+    unconfirmed: BoolArray
     undecided: BoolArray
     count: FloatArray
     against_nobody: float
@@ -81,6 +92,7 @@ class GradedDecoding:
             ("posterior", np.float64),
             ("log_odds", np.float64),
             ("flagged", np.bool_),
+            ("unconfirmed", np.bool_),
             ("undecided", np.bool_),
             ("count", np.float64),
         ):
@@ -145,31 +157,82 @@ def decode_graded(
         pair = _second_attack(evidence, clients, largest, found) if against > 0 and found.best[0].clients else None
     if pair is not None:
         log_odds, count, ranked = pair
-        return _with_harm(_result(log_odds, count, ranked[:best], against, 2, beta, undecided), evidence)
+        return _judged(_result(log_odds, count, ranked[:best], against, 2, beta, undecided), evidence)
     if against <= 0:
         return _result(found.log_odds, found.count, found.best, against, 0, beta, undecided)
     if short > _EXPLAINED:
         return _unexplained(found, against, clients, largest)
-    return _with_harm(_result(found.log_odds, found.count, found.best, against, 1, beta, undecided), evidence)
+    return _judged(_result(found.log_odds, found.count, found.best, against, 1, beta, undecided), evidence)
 
 
-def _with_harm(found: GradedDecoding, evidence: Sequence[LayeredEvidence]) -> GradedDecoding:
-    """The same, but nobody is accused of harm that no loss shows in any of the rounds."""
+def _judged(found: GradedDecoding, evidence: Sequence[LayeredEvidence]) -> GradedDecoding:
+    """The same, but nobody is accused of harm that no loss shows in any round, or that a second opinion does not see."""
     if not found.flagged.any():
         return found
+    many = f"{int(found.flagged.sum())} clients differ from the others along one line, but"
     p_value = min(1.0, len(evidence) * min(one.harm(found.posterior) for one in evidence))
-    if p_value <= HARM:
-        return found
+    if p_value > HARM:
+        return _acquitted(
+            found,
+            "harmless",
+            f"{many} no validation loss rises with them significantly (p = {p_value:.2g}, at most {HARM:g} is needed): "
+            "honest clients may differ like that, nobody is accused",
+        )
+    support, accused = _confirmed(found, evidence)
+    if support < CONFIRMED:
+        return _acquitted(
+            found,
+            "unconfirmed",
+            f"{many} the margins of the validation set do not confirm that they mislabel ({support:.2g} nats, "
+            f"{CONFIRMED:g} are needed): clients that own other classes differ like that, nobody is accused. If clients "
+            "differ by nature, test with screen.features = 'margins'",
+        )
+    return replace(found, flagged=accused, unconfirmed=found.flagged & ~accused)
+
+
+def _confirmed(found: GradedDecoding, evidence: Sequence[LayeredEvidence]) -> tuple[float, BoolArray]:
+    """By how many nats the best of the suspects are confirmed, and who of them is more likely malicious than not by that.
+
+    Of several rounds the mean counts and not the sum: what honest clients differ by comes again in every round.
+    """
+    suspects = np.flatnonzero(found.flagged)
+    many = len(suspects)
+    subsets = np.ones((1, many), dtype=np.bool_)
+    if many <= _MOST_ASKED:
+        subsets = (np.arange(1, 2**many)[:, None] >> np.arange(many)) % 2 == 1
+    sets = np.zeros((len(subsets), len(found.flagged)), dtype=np.bool_)
+    sets[:, suspects] = subsets
+    opinions = np.stack([one.confirmed(sets) for one in evidence])
+    if np.isposinf(opinions).any():
+        return float("inf"), found.flagged
+    heard = ~np.isnan(opinions)
+    values = np.where(heard, opinions, 0.0).sum(axis=0) / np.maximum(1, heard.sum(axis=0))
+    accused = np.zeros(many, dtype=np.bool_)
+    for _ in range(found.attacks):
+        # Attackers of another kind are asked about by themselves: with the first ones they are no set of one attack.
+        left = ~(subsets & accused).any(axis=1)
+        if not left.any() or values[left].max() < CONFIRMED:
+            break
+        accused |= _likely(subsets[left], values[left])
+    everybody = np.zeros(len(found.flagged), dtype=np.bool_)
+    everybody[suspects] = accused
+    return float(values.max()), everybody
+
+
+def _likely(sets: BoolArray, values: FloatArray) -> BoolArray:
+    """bool[clients]: in over half of the sets by likelihood, every size as likely as another; else in the best set."""
+    sizes = sets.sum(axis=1)
+    worth = values - np.log([float(comb(int(sizes.max()), size)) for size in sizes])
+    chance = np.exp(worth - worth.max())
+    often: BoolArray = sets.T @ chance / chance.sum() > 1 / 2
+    best: BoolArray = sets[values.argmax()]
+    return often if often.any() else best
+
+
+def _acquitted(found: GradedDecoding, status: GradedStatus, reason: str) -> GradedDecoding:
     nobody = np.zeros(len(found.flagged), dtype=np.bool_)
-    return replace(
-        found,
-        flagged=nobody,
-        undecided=nobody,
-        status="harmless",
-        reason=f"{int(found.flagged.sum())} clients differ from the others along one line, but no validation loss rises "
-        f"with them significantly (p = {p_value:.2g}, at most {HARM:g} is needed): honest clients may differ like that, "
-        "nobody is accused",
-    )
+    unconfirmed = found.flagged if status == "unconfirmed" else nobody
+    return replace(found, flagged=nobody, unconfirmed=unconfirmed, undecided=nobody, status=status, reason=reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,6 +410,7 @@ def _result(
         posterior=posterior,
         log_odds=log_odds,
         flagged=flagged,
+        unconfirmed=np.zeros(len(flagged), dtype=np.bool_),
         undecided=open_ones,
         count=count,
         against_nobody=against,
@@ -363,6 +427,7 @@ def _unexplained(found: SetPosterior, against: float, clients: int, largest: int
         posterior=np.full(clients, np.nan),
         log_odds=np.full(clients, np.nan),
         flagged=nobody,
+        unconfirmed=nobody,
         undecided=~nobody,
         count=found.count,
         against_nobody=against,
@@ -379,6 +444,7 @@ def _without(clients: int, largest: int) -> GradedDecoding:
         posterior=np.full(clients, np.nan),
         log_odds=np.full(clients, np.nan),
         flagged=np.zeros(clients, dtype=np.bool_),
+        unconfirmed=np.zeros(clients, dtype=np.bool_),
         undecided=np.zeros(clients, dtype=np.bool_),
         count=np.full(largest + 1, np.nan),
         against_nobody=0.0,

@@ -294,7 +294,7 @@ def _told(screening: ScreeningRound, verdicts: Sequence[Verdict]) -> list[str]:
     warnings = []
     if screening.screen.status != "tested":
         warnings.append(f"screen: {screening.screen.reason}")
-    if screening.decoding.status in (*UNDECIDABLE, "unexplained", "harmless", "no-evidence"):
+    if screening.decoding.status in (*UNDECIDABLE, "unexplained", "harmless", "unconfirmed", "no-evidence"):
         warnings.append(f"decision: {screening.exclusion.reason}")
     for excluded, what in ((False, "kept without evidence"), (True, "left out untested")):
         untested = [v.client for v in verdicts if v.verdict == "untested" and v.excluded is excluded]

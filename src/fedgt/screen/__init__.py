@@ -14,10 +14,12 @@ from fedgt.screen.damage import Damage, LabelFinding, damage, label_under_attack
 from fedgt.screen.features import class_losses, margins
 from fedgt.screen.graded_evidence import GradedEvidence
 from fedgt.screen.graded_screen import GradedScreen, graded_screen
+from fedgt.screen.label_spread import label_spread
 from fedgt.screen.margin_evidence import MarginEvidence
 from fedgt.screen.margin_hypotheses import FEWEST_CLASSES, Hypothesis, class_steps
 from fedgt.screen.margin_screen import margin_screen
 from fedgt.screen.projection import first_component, layer_features
+from fedgt.screen.second_opinion import SecondOpinion
 from fedgt.screen.significance import SIGNIFICANT, evidence_of_difference
 from fedgt.screen.utility import Utility, balanced_accuracy, measure, recall, top1_accuracy
 
@@ -34,6 +36,7 @@ __all__ = [
     "MarginEvidence",
     "ScreenResult",
     "ScreenStatus",
+    "SecondOpinion",
     "Utility",
     "all_negative",
     "balanced_accuracy",
@@ -48,6 +51,7 @@ __all__ = [
     "evidence_of_difference",
     "first_component",
     "graded_screen",
+    "label_spread",
     "label_under_attack",
     "layer_features",
     "margin_screen",

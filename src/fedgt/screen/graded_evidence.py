@@ -6,6 +6,7 @@ touch are noise under it, so they cancel: its evidence is the likelihood ratio o
 at once show in two pairs of rows, or as two lines in the same rows; `second`, `lines` and `given` are for these.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -100,11 +101,13 @@ class GradedEvidence:
         hypotheses: All of them, in a fixed order; the first is that of all rows.
         mixture: The most likely ones.
         damage: The losses.
+        opinion: A second kind of evidence, bool[B, clients] -> float64[B] in nats, if there is one; see `LayeredEvidence`.
     """
 
     hypotheses: tuple[Rows, ...]
     mixture: MixedEvidence
     damage: Damage
+    opinion: Callable[[BoolArray], FloatArray] | None = None
 
     @property
     def strongest(self) -> Rows:
@@ -126,6 +129,10 @@ class GradedEvidence:
     def harm(self, posterior: FloatArray) -> float:
         """P-value of no loss rising with the suspects; see `Damage.p_value`."""
         return self.damage.p_value(posterior)
+
+    def confirmed(self, sets: BoolArray) -> FloatArray:
+        """float64[B]: nats in favour of each set by the second opinion; +inf if there is none."""
+        return np.full(len(sets), np.inf) if self.opinion is None else self.opinion(sets)
 
     def two_lines(self) -> float:
         """By how many nats there is a second line in the same rows, at a right angle to the strongest, against noise."""

@@ -103,6 +103,10 @@ class MarginEvidence:
         """0: a margin that rises is harm itself."""
         return 0.0
 
+    def confirmed(self, sets: BoolArray) -> FloatArray:
+        """+inf: nothing else is asked."""
+        return np.full(len(sets), np.inf)
+
     def two_lines(self) -> float:
         """0: every label is looked at on its own."""
         return 0.0

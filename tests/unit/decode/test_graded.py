@@ -1,18 +1,21 @@
 """Naming malicious clients from graded evidence, on data drawn from the model itself."""
 
+from dataclasses import replace
 from math import comb
 
 import numpy as np
 import pytest
 
 from fedgt.decode import GradedDecoding, decode_graded, sparse_prior
+from fedgt.decode.graded import CONFIRMED
 from fedgt.decode.sets import MAX_SETS
 from fedgt.design import named_design
 from fedgt.errors import SpecError
 from fedgt.experiment import make_spec
 from fedgt.experiment.simulation import simulate
 from fedgt.federation import DecodeSettings
-from fedgt.screen import GradedScreen, graded_screen
+from fedgt.screen import GradedEvidence, GradedScreen, graded_screen
+from fedgt.types import BoolArray, FloatArray
 
 DESIGN = named_design("graded-15x10-b").matrix.astype(np.float64)
 CLASSES, INPUTS = 4, 60
@@ -164,6 +167,40 @@ def test_clients_that_differ_without_harm_are_not_accused() -> None:
     assert "no validation loss rises with them" in harmless.reason
     assert not (harmless.flagged | harmless.undecided).any()
     assert not helpful.flagged.any()
+
+
+def test_suspects_whom_a_second_opinion_does_not_confirm_are_not_accused() -> None:
+    """As where they own other classes. What counts is the mean of the rounds that can say anything."""
+    screen = drawn(attack([1, 4, 9], size=2.0, rng=np.random.default_rng(21)), rng=np.random.default_rng(24), harm=3.0)
+    evidence = screen.evidence
+    assert isinstance(evidence, GradedEvidence)
+
+    def says(*nats: float, rate: float = 0.0) -> GradedScreen:
+        """Of sets with client 1 the first number, else the second; less `rate` for every other member."""
+
+        def opinion(sets: BoolArray) -> FloatArray:
+            with_one = sets[:, 1]
+            found: FloatArray = np.where(with_one, nats[0], nats[-1]) - rate * (sets.sum(axis=1) - with_one)
+            return found
+
+        return replace(screen, evidence=replace(evidence, opinion=opinion))
+
+    def named(*rounds: GradedScreen) -> list[int]:
+        return np.flatnonzero(decoded(*rounds).flagged).tolist()
+
+    unconfirmed = decoded(says(CONFIRMED - 0.1))
+    assert unconfirmed.status == "unconfirmed"
+    assert "the margins of the validation set do not confirm" in unconfirmed.reason
+    assert "screen.features = 'margins'" in unconfirmed.reason
+    assert not (unconfirmed.flagged | unconfirmed.undecided).any()
+    assert np.flatnonzero(unconfirmed.unconfirmed).tolist() == [1, 4, 9]
+    assert decoded(says(CONFIRMED - 3.0), says(CONFIRMED + 2.0)).status == "unconfirmed"
+    # Whoever adds to what speaks for the set is named, who takes away from it is not.
+    assert named(says(CONFIRMED, rate=-5.0)) == [1, 4, 9]
+    assert named(says(CONFIRMED, 0.0, rate=5.0)) == [1]
+    assert np.flatnonzero(decoded(says(CONFIRMED, 0.0, rate=5.0)).unconfirmed).tolist() == [4, 9]
+    # A round in which nobody is needed to confirm anything, or in which nobody of the set is, does not count against it.
+    assert named(says(np.nan), says(CONFIRMED, rate=-5.0)) == named(screen, says(0.0)) == [1, 4, 9]
 
 
 def test_harm_in_one_of_two_rounds_is_harm() -> None:
