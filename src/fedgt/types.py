@@ -192,7 +192,7 @@ class LayeredEvidence(ExplainingEvidence, Protocol):
         ...
 
     def confirmed(self, sets: BoolArray) -> FloatArray:
-        """float64[B]: nats by which other evidence speaks for bool[B, clients]; +inf: none is needed; NaN: it has none."""
+        """float64[B]: nats by which other evidence speaks for bool[B, clients]; NaN where there is none, or none needed."""
         ...
 
     def two_lines(self) -> float:

@@ -37,7 +37,7 @@ class Table:
         return 0.0
 
     def confirmed(self, sets: BoolArray) -> FloatArray:
-        return np.full(len(sets), np.inf)
+        return np.full(len(sets), np.nan)
 
     def two_lines(self) -> float:
         return 0.0

@@ -203,9 +203,9 @@ def _confirmed(found: GradedDecoding, evidence: Sequence[LayeredEvidence]) -> tu
     sets = np.zeros((len(subsets), len(found.flagged)), dtype=np.bool_)
     sets[:, suspects] = subsets
     opinions = np.stack([one.confirmed(sets) for one in evidence])
-    if np.isposinf(opinions).any():
-        return float("inf"), found.flagged
     heard = ~np.isnan(opinions)
+    if not heard.any():
+        return float("inf"), found.flagged
     values = np.where(heard, opinions, 0.0).sum(axis=0) / np.maximum(1, heard.sum(axis=0))
     accused = np.zeros(many, dtype=np.bool_)
     for _ in range(found.attacks):

@@ -131,8 +131,8 @@ class GradedEvidence:
         return self.damage.p_value(posterior)
 
     def confirmed(self, sets: BoolArray) -> FloatArray:
-        """float64[B]: nats in favour of each set by the second opinion; +inf if there is none."""
-        return np.full(len(sets), np.inf) if self.opinion is None else self.opinion(sets)
+        """float64[B]: nats in favour of each set by the second opinion; NaN if there is none."""
+        return np.full(len(sets), np.nan) if self.opinion is None else self.opinion(sets)
 
     def two_lines(self) -> float:
         """By how many nats there is a second line in the same rows, at a right angle to the strongest, against noise."""

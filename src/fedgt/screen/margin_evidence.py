@@ -104,8 +104,8 @@ class MarginEvidence:
         return 0.0
 
     def confirmed(self, sets: BoolArray) -> FloatArray:
-        """+inf: nothing else is asked."""
-        return np.full(len(sets), np.inf)
+        """NaN: nothing else is asked."""
+        return np.full(len(sets), np.nan)
 
     def two_lines(self) -> float:
         """0: every label is looked at on its own."""

@@ -33,20 +33,17 @@ class SecondOpinion:
     def __call__(self, sets: BoolArray) -> FloatArray:
         """float64[B]: nats in favour of each of bool[B, clients] being malicious against nobody.
 
-        NaN for sets of which nobody is in this round's sums. +inf if clients own the classes as evenly as one population
-        gives them, or if the margins cannot be compared: then there is no second opinion.
+        NaN for sets of which nobody is in this round's sums; for all if clients own the classes as evenly as one population
+        gives them, or if the margins cannot be compared.
         """
+        result = np.full(len(sets), np.nan)
         known = sets & self.heard
         some = known.any(axis=1)
-        if self.spread <= MORE_THAN_CHANCE:
-            return np.full(len(sets), np.inf)
-        result = np.full(len(sets), np.nan)
-        if not some.any():
+        if self.spread <= MORE_THAN_CHANCE or not some.any():
             return result
         if self._tested is None:
             self._tested = self.test()
         evidence = self._tested.evidence
-        if evidence is None:
-            return np.full(len(sets), np.inf)
-        result[some] = evidence.log_likelihood(known[some])
+        if evidence is not None:
+            result[some] = evidence.log_likelihood(known[some])
         return result

@@ -199,8 +199,9 @@ def test_suspects_whom_a_second_opinion_does_not_confirm_are_not_accused() -> No
     assert named(says(CONFIRMED, rate=-5.0)) == [1, 4, 9]
     assert named(says(CONFIRMED, 0.0, rate=5.0)) == [1]
     assert np.flatnonzero(decoded(says(CONFIRMED, 0.0, rate=5.0)).unconfirmed).tolist() == [4, 9]
-    # A round in which nobody is needed to confirm anything, or in which nobody of the set is, does not count against it.
-    assert named(says(np.nan), says(CONFIRMED, rate=-5.0)) == named(screen, says(0.0)) == [1, 4, 9]
+    # A round that has nothing to say does not count, and where none has, nobody needs to be confirmed.
+    assert named(says(np.nan), says(CONFIRMED, rate=-5.0)) == named(screen, screen) == [1, 4, 9]
+    assert named(screen, says(0.0)) == []
 
 
 def test_harm_in_one_of_two_rounds_is_harm() -> None:
