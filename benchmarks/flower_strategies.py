@@ -125,7 +125,11 @@ def main() -> None:
             ):
                 score(type(strategy).__name__, by_flower(strategy, cohort, first, options.rounds), rows)
             images, truth = data.train_images[split.validation], data.train_labels[split.validation]
-            validation = Validation(logits=lambda model, images=images: MODEL.logits(model, images), labels=truth)  # type: ignore[misc]
+            validation = Validation(
+                logits=lambda model, images=images: MODEL.logits(model, images),  # type: ignore[misc]
+                labels=truth,
+                inputs=lambda model, images=images: images,  # type: ignore[misc]
+            )
             sizes = {name: len(part) for name, part in parts.items()}
             parameters, excluded = by_fedgt(cohort, first, options.rounds, validation, sizes, seed)
             score("fedgt", parameters, rows)

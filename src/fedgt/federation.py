@@ -103,8 +103,8 @@ class Validation:
         logits: Parameters -> float[samples, classes], the scores (or log-probabilities) of every class.
         labels: int64[samples], the true labels.
         inputs: Parameters -> float[samples, features], what the classification layer sees of these samples: the samples
-            themselves for a one-layer model. With it `features = "margins"` can tell a client that owns other classes from
-            one that labels them wrongly; without, it tells less.
+            themselves for a one-layer model. With it a client that owns other classes can be told from one that labels them
+            wrongly: by `features = "margins"`, and by the second opinion on what weights have found. Without, less.
     """
 
     logits: Callable[[Parameters], npt.NDArray[np.floating]]

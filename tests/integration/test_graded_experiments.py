@@ -147,6 +147,23 @@ def test_case_35_an_honest_client_with_one_class_only_is_not_accused_when_nobody
     assert np.mean([one.falsely_excluded > 0 for one in results]) <= 0.05
 
 
+@pytest.mark.parametrize("seed", [1, 3])
+def test_honest_clients_who_own_other_classes_are_not_accused_when_nobody_attacks(seed: int) -> None:
+    """Dirichlet 1.0; by weights alone seven of 15 would go, in the third round."""
+    result = run(spec(seed=seed, attack__malicious=0, federation__rounds=4, data__partition="dirichlet"))
+    assert result.falsely_excluded == 0
+    assert result.test is not None
+    assert result.test.status == "unconfirmed"
+    assert any("the margins of the validation set do not confirm" in warning for warning in result.warnings)
+    assert sum("as a client that owns other classes does; kept" in client.reason for client in result.clients) > 1
+
+
+def test_attackers_among_clients_who_own_other_classes_are_confirmed() -> None:
+    changes = {"attack__kind": "label-permutation", "attack__malicious": 3, "data__partition": "dirichlet"}
+    result = run(spec(seed=1, federation__rounds=4, **changes))
+    assert (result.missed, result.falsely_excluded) == (0, 0)
+
+
 def test_margins_are_tested_once_whoever_stays_undecided() -> None:
     changes = {"data__partition": "dirichlet", "decode__undecided": 1e-12, "federation__rounds": 4}
     result = run(spec(seed=3, screen__features="margins", **changes))

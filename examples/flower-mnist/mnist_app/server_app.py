@@ -29,7 +29,11 @@ def main(grid: Grid, context: Context) -> None:
     federation = FedGT(
         grouping=assign(named_design("graded-15x10-b"), names, rng=np.random.default_rng(seed)),
         privacy=int(config["privacy"]),
-        validation=Validation(logits=lambda model: task.logits(model, images[mine]), labels=labels[mine]),
+        validation=Validation(
+            logits=lambda model: task.logits(model, images[mine]),
+            labels=labels[mine],
+            inputs=lambda model: task.features(model, images[mine]),
+        ),
         screen=ScreenSettings(layer=task.CLASSIFICATION_LAYER),
         rounds=int(config["rounds"]),
         samples={name: len(task.partition(number, seed)) for number, name in enumerate(names)},

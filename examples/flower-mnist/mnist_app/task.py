@@ -79,3 +79,13 @@ def logits(arrays: Mapping[str, npt.NDArray[Any]], images: Any) -> npt.NDArray[n
     with torch.no_grad():
         scores: npt.NDArray[np.float32] = model(torch.from_numpy(images)).numpy()
     return scores
+
+
+def features(arrays: Mapping[str, npt.NDArray[Any]], images: Any) -> npt.NDArray[np.float32]:
+    """float32[samples, 64]: what the classification layer sees."""
+    torch.set_num_threads(1)
+    body = from_arrays(arrays)[:-1]
+    body.eval()
+    with torch.no_grad():
+        seen: npt.NDArray[np.float32] = body(torch.from_numpy(images)).numpy()
+    return seen

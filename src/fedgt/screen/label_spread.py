@@ -15,10 +15,10 @@ from fedgt.types import FloatArray
 
 MORE_THAN_CHANCE = 0.25
 """A spread above this is more than one population explains. Measured: .01 to .13 for IID clients on digits, up to .42 on
-MNIST where some flip a label; on digits .3 and more at Dirichlet 1.0, .7 and more if one client of 15 owns a single class; on
-MNIST 5 and more at Dirichlet 1.0, thousands for the hospitals of Fed-ISIC2019. Many steps of training make it smaller.
-Permuted labels raise it, too, and so do late rounds in which nobody moves much any more: it is a reason to look again, not to
-accuse or to acquit."""
+MNIST where some flip a label; on digits .3 and more at Dirichlet 1.0, .7 and more if one client of 15 owns a single class;
+on MNIST 5 and more at Dirichlet 1.0, thousands for the hospitals of Fed-ISIC2019. Many steps of training make it smaller.
+Permuted labels raise it, too, and so do late rounds in which nobody moves much any more: it is a reason to look again, not
+to accuse or to acquit."""
 
 _ROUNDING = 1e-12
 """Margins that differ by less than this fraction of their size are equal."""
