@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOCK := requirements/lock.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-engines check format bench reference docs screenshot results dist clean
+.PHONY: help demo test test-fast test-engines check format bench bench-flower reference docs screenshot results dist clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -59,6 +59,10 @@ format: $(VENV)/.dev ## format the code
 bench: $(VENV)/.dev ## speed, as ratios against a named baseline
 	$(BIN)/python benchmarks/decoder.py
 	$(BIN)/python benchmarks/secure_sums.py
+
+bench-flower: $(VENV)/.dev ## 15 SuperNodes with TLS and identities: seconds per stage, bytes, memory; then Flower's SecAgg+ (ten minutes)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python benchmarks/flower_deployment.py
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python benchmarks/flower_secaggplus.py
 
 reference: $(VENV)/.dev ## regenerate what docs has from the code: reference, specification, JSON schemas, dependencies
 	$(BIN)/python docs/generate_reference.py

@@ -121,14 +121,7 @@ def alone(split: Partition, data: ImageData) -> Partition:
     ("partition", "features"),
     [
         ("own", "weights"),
-        pytest.param(
-            "single-class",
-            "weights",
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="a client that holds two thirds of a class makes a line of its own, and it is named or its opposites",
-            ),
-        ),
+        ("single-class", "weights"),
         ("single-class", "margins"),
     ],
 )
