@@ -48,7 +48,11 @@ METHODS: dict[str, Mapping[str, Any]] = {
     "weights": {"method": "fedgt"},
     "margins": {"method": "fedgt", "screen.features": "margins", "decode.on_undecided": "decide"},
 }
-"""`weights` is the default, with further test rounds while somebody is undecided."""
+"""`weights` is the default, with further test rounds while somebody is undecided and margins as a second opinion."""
+COSTS: dict[str, Mapping[str, Any]] = {
+    f"margins-beta-{beta:g}": {**METHODS["margins"], "decode.beta": beta} for beta in (0.2, 0.8)
+}
+"""What an honest client lost costs against an attacker missed; `margins` has .5."""
 PUBLISHED = ("paper-count", "paper-delta")
 
 
@@ -67,7 +71,7 @@ def planned(data: str, kind: str, malicious: int, method: str, seeds: Sequence[i
                 {"privacy": 4},
                 {
                     **DATA[data],
-                    **METHODS[method],
+                    **(METHODS | COSTS)[method],
                     **informed,
                     "attack.kind": kind,
                     "attack.malicious": malicious,
@@ -116,13 +120,13 @@ def main() -> None:
         drawn[data] = {cell: [found[one.spec.digest] for one in runs] for cell, runs in cells.items()}
         table(data, drawn[data], methods)
     if chosen.picture:
-        picture(drawn, [method for method in methods if METHODS[method]["method"] == "fedgt"])
+        picture(drawn, [method for method in methods if method in METHODS and METHODS[method]["method"] == "fedgt"])
 
 
 def table(data: str, cells: Mapping[tuple[str, int, str], list[Row]], methods: Sequence[str]) -> None:
     """Wrong clients, and the model at the end."""
     accuracy = "top1_accuracy_percent" if data.startswith("dirichlet") else "balanced_accuracy_percent"
-    tested = [method for method in methods if METHODS[method]["method"] == "fedgt"]
+    tested = [method for method in methods if (METHODS | COSTS)[method]["method"] == "fedgt"]
     print(f"\n## {data}: missed / falsely excluded clients a run; wrong in all\n")
     print(f"| attack | n_m | {' | '.join(tested)} |")
     print(f"|---|---|{'---|' * len(tested)}")
