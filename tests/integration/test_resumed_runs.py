@@ -28,7 +28,7 @@ BASE: dict[str, Any] = {
     "decode": {"kappa": 0.9},
 }
 GRADED: dict[str, Any] = {
-    "seed": 7,
+    "seed": 6,
     "federation.clients": 10,
     "design": {"name": "graded-10x5"},
     "screen": {"kind": "graded"},
