@@ -1,5 +1,6 @@
 """Naming malicious clients from graded evidence, on data drawn from the model itself."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import comb
 
@@ -204,26 +205,29 @@ def test_suspects_whom_a_second_opinion_does_not_confirm_are_not_accused() -> No
     assert named(screen, says(0.0)) == []
 
 
+class Says(GradedEvidence):
+    """A round with harm in it and a second opinion."""
+
+    def __init__(self, opinion: Callable[[BoolArray], FloatArray]) -> None:
+        object.__setattr__(self, "opinion", opinion)
+
+    def harm(self, posterior: FloatArray) -> float:
+        return 0.0
+
+
 @pytest.mark.parametrize(("attacks", "kept"), [(1, []), (2, [7, 8])])
 def test_two_attacks_are_confirmed_one_after_the_other(attacks: int, kept: list[int]) -> None:
     """Margins speak for {1, 4} and for {7, 8}, not for both together, and never for 11."""
     found = decoded(drawn(attack([1, 4, 9], size=2.0, rng=np.random.default_rng(21)), rng=np.random.default_rng(24)))
     suspected = np.isin(np.arange(15), [1, 4, 7, 8, 11])
 
-    class Says(GradedEvidence):
-        def __init__(self) -> None:
-            pass
+    def opinion(sets: BoolArray) -> FloatArray:
+        first, second = (sets[:, list(one)].sum(axis=1) for one in ((1, 4), (7, 8)))
+        alone = np.where(second == 0, 10.0 * first, 0.0) + np.where(first == 0, 8.0 * second, 0.0)
+        worth: FloatArray = alone - 9.0 * sets[:, 11]
+        return worth
 
-        def harm(self, posterior: FloatArray) -> float:
-            return 0.0
-
-        def confirmed(self, sets: BoolArray) -> FloatArray:
-            first, second = (sets[:, list(one)].sum(axis=1) for one in ((1, 4), (7, 8)))
-            alone = np.where(second == 0, 10.0 * first, 0.0) + np.where(first == 0, 8.0 * second, 0.0)
-            worth: FloatArray = alone - 9.0 * sets[:, 11]
-            return worth
-
-    judged = _judged(replace(found, flagged=suspected, attacks=attacks), [Says()])
+    judged = _judged(replace(found, flagged=suspected, attacks=attacks), [Says(opinion)])
     assert np.flatnonzero(judged.flagged).tolist() == [1, 4, *kept]
     assert np.flatnonzero(judged.unconfirmed).tolist() == [j for j in (7, 8, 11) if j not in kept]
 
@@ -232,19 +236,12 @@ def test_more_suspects_than_can_be_asked_about_one_by_one_are_asked_about_togeth
     found = decoded(drawn(attack([1, 4, 9], size=2.0, rng=np.random.default_rng(21)), rng=np.random.default_rng(24)))
     asked: list[int] = []
 
-    class Says(GradedEvidence):
-        def __init__(self) -> None:
-            pass
-
-        def harm(self, posterior: FloatArray) -> float:
-            return 0.0
-
-        def confirmed(self, sets: BoolArray) -> FloatArray:
-            asked.append(len(sets))
-            return np.full(len(sets), CONFIRMED)
+    def opinion(sets: BoolArray) -> FloatArray:
+        asked.append(len(sets))
+        return np.full(len(sets), CONFIRMED)
 
     many = np.arange(15) < 13
-    judged = _judged(replace(found, flagged=many), [Says()])
+    judged = _judged(replace(found, flagged=many), [Says(opinion)])
     assert asked == [1]
     assert judged.flagged.tolist() == many.tolist()
 
