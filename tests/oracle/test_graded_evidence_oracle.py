@@ -1,14 +1,18 @@
 """Graded evidence against slow textbook forms."""
 
 from itertools import combinations
+from math import comb
 
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal, wishart
 
+import fedgt.screen.shift_evidence as shift
+from fedgt.decode import decode_sets, sparse_prior
 from fedgt.decode.sets import all_sets
+from fedgt.errors import ShapeError
 from fedgt.screen import class_losses, contrasts, damage, label_under_attack, margins
-from fedgt.screen.shift_evidence import STRENGTH_SPREADS, ShiftEvidence
+from fedgt.screen.shift_evidence import STRENGTH_SPREADS, ShiftEvidence, shift_evidence
 from fedgt.screen.sphericity import sphericity, statistic
 
 
@@ -142,6 +146,69 @@ def test_the_label_under_attack_is_named_with_holms_correction() -> None:
     assert everything.kind == "untargeted"
     innocent = label_under_attack(damage(parts, rng.normal(size=(10, 5))), malicious)
     assert innocent.kind == "none"
+
+
+@pytest.mark.parametrize("known", [(), (3,), (0, 2, 5), (0, 1, 2, 3)])
+def test_sets_beside_known_clients_are_those_that_leave_a_union_of_at_most_the_largest_size(
+    known: tuple[int, ...],
+) -> None:
+    rng = np.random.default_rng(4)
+    worth = {one: float(rng.normal()) for size in range(5) for one in combinations(range(7), size)}
+
+    class Table:
+        def log_likelihood(self, sets: np.ndarray) -> np.ndarray:
+            return np.array([worth[tuple(np.flatnonzero(one).tolist())] for one in sets])
+
+    prior = sparse_prior(7, 4)
+    found = decode_sets(Table(), clients=7, prior=prior, beside=known, best=3)
+    chance = {
+        one: np.exp(value) * prior.weights[len(one)] / comb(7, len(one))
+        for one, value in worth.items()
+        if len({*one, *known}) <= 4
+    }
+    total = sum(chance.values())
+    assert found.sets == len(chance)
+    ranked = sorted(chance, key=lambda one: -chance[one])[:3]
+    assert [one.clients for one in found.best] == ranked
+    assert found.best[0].probability == pytest.approx(chance[ranked[0]] / total)
+    for j in range(7):
+        within = sum(value for one, value in chance.items() if j in one)
+        assert 1 / (1 + np.exp(found.log_odds[j])) == pytest.approx(within / total)
+
+
+def test_more_known_clients_than_the_largest_set_are_refused() -> None:
+    with pytest.raises(ShapeError, match="at most 1 different ones of 3 clients"):
+        decode_sets(_Nothing(), clients=3, prior=sparse_prior(3, 1), beside=(0, 2))
+    with pytest.raises(ShapeError, match="of 3 clients are needed"):
+        decode_sets(_Nothing(), clients=3, prior=sparse_prior(3, 2), beside=(7,))
+
+
+class _Nothing:
+    def log_likelihood(self, sets: np.ndarray) -> np.ndarray:
+        return np.zeros(len(sets))
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.7, 2.0])
+def test_looking_closely_at_the_nearest_of_many_sets_only_changes_no_posterior_noticeably(
+    strength: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    malicious = (1, 4, 6, 11, 17)
+    rng = np.random.default_rng(6)
+    parts = contrasts((rng.random((9, 20)) < 0.4) + np.eye(9, 20), np.full(20, 100.0))
+    moved = strength * parts.shifts[:, malicious].sum(axis=1)[:, None] * rng.normal(size=200) + rng.normal(
+        size=(parts.size, 200)
+    )
+    line = shift_evidence(moved @ moved.T, parts.shifts, features=200)
+    assert line is not None
+    sets = next(chunk for size, chunk in all_sets(20, 6) if size == 6)
+    assert len(sets) > shift._ALL_CLOSELY  # so that there is something to leave out
+    assert (line.explained(sets) != np.concatenate([line.explained(part) for part in np.array_split(sets, 9)])).any()
+    quick = decode_sets(line, clients=20, prior=sparse_prior(20, 6))
+    monkeypatch.setattr(shift, "_ALL_CLOSELY", len(sets))
+    exact = decode_sets(line, clients=20, prior=sparse_prior(20, 6))
+    posterior = [1 / (1 + np.exp(one.log_odds)) for one in (quick, exact)]
+    np.testing.assert_allclose(posterior[0], posterior[1], atol=3e-3)
+    assert (exact.best[0].clients == malicious) == (strength == 2.0)
 
 
 @pytest.mark.parametrize(("clients", "largest"), [(1, 1), (5, 0), (6, 6), (12, 4), (20, 3)])

@@ -274,13 +274,17 @@ def _second_attack(
     if not parts or sum(part.some() for part in parts) <= _SECOND_ODDS + _SURE:
         return None
     second = decode_sets(
-        _Sum(tuple(parts)), clients=clients, prior=sparse_prior(clients, largest, nobody=1.0 - SECOND_ATTACK), best=1
+        _Sum(tuple(parts)),
+        clients=clients,
+        prior=sparse_prior(clients, largest, nobody=1.0 - SECOND_ATTACK),
+        best=1,
+        beside=first.best[0].clients,
     )
     other = second.best[0].clients
     union = known.copy()
     union[list(other)] = True
     # What is left of attackers who push unequally hard is no attack of its own.
-    if _against(second) <= _SURE or set(other) <= set(first.best[0].clients) or union.sum() > largest:
+    if _against(second) <= _SURE or set(other) <= set(first.best[0].clients):
         return None
     by_one, by_other = (1.0 / (1.0 + np.exp(np.clip(one.log_odds, -700.0, 700.0))) for one in (first, second))
     return _either(by_one, by_other, union, largest)

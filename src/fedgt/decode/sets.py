@@ -1,11 +1,11 @@
 """Exact search over all sets of malicious clients, for evidence that can only score whole sets (`SetEvidence`)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import comb
 
 import numpy as np
-import numpy.typing as npt
 
 from fedgt.decode.compiled import count_log_weights
 from fedgt.decode.priors import CountPrior, Prior, log_or_minus_infinity
@@ -16,7 +16,6 @@ from fedgt.types import BoolArray, FloatArray, IntArray, SetEvidence, frozen
 MAX_SETS = 20_000_000
 """As many sets are scored at most."""
 _BATCH = 1 << 16
-_STEP = 256
 _TIE = 1e-9
 _SMALL = 1e-280
 
@@ -52,7 +51,13 @@ class SetPosterior:
 
 
 def decode_sets(
-    evidence: SetEvidence, *, clients: int, prior: Prior, largest: int | None = None, best: int = 10
+    evidence: SetEvidence,
+    *,
+    clients: int,
+    prior: Prior,
+    largest: int | None = None,
+    best: int = 10,
+    beside: Sequence[int] = (),
 ) -> SetPosterior:
     """Score every set of at most `largest` clients, in batches.
 
@@ -62,6 +67,7 @@ def decode_sets(
         prior: Of the sets: independent clients, or a count prior (its n_max bounds `largest`).
         largest: The largest number of malicious clients considered; all, or the prior's n_max, when not given.
         best: How many of the most probable sets to return.
+        beside: Clients that are malicious for another reason: they and the set are at most `largest` together.
 
     Raises:
         ShapeError: If the prior does not fit, or the evidence does not answer for each set.
@@ -79,17 +85,21 @@ def decode_sets(
         raise ShapeError(f"best = {best}; how many sets to return cannot be negative")
     if not 0 <= limit <= clients:
         raise ShapeError(f"sets of at most {limit} of {clients} clients: 0 to {clients} is needed")
-    total_sets = sum(comb(clients, q) for q in range(limit + 1))
+    known = len(set(beside))
+    if known > limit or not set(beside) <= set(range(clients)):
+        raise ShapeError(f"sets beside {list(beside)}: at most {limit} different ones of {clients} clients are needed")
+    total_sets = sum(comb(clients - known, q) for q in range(limit - known + 1)) * 2**known
     if total_sets > MAX_SETS:
         raise DesignError(
             f"{total_sets} sets of at most {limit} of {clients} clients; at most {MAX_SETS} can be scored one by one: lower "
             "the largest number of malicious clients"
         )
-    found = _scored(evidence, clients, prior, limit, best, each_client=False)
+    batches = partial(_sets_beside, clients, limit, beside)
+    found = _scored(evidence, batches(), clients, prior, limit, best, each_client=False)
     if found.scale == -np.inf:
         raise ContradictoryOutcomesError("every set of malicious clients is impossible under this evidence and prior")
     if found.vanished:  # some client's total is hundreds of nats below the best set: a scale of its own for each
-        found = _scored(evidence, clients, prior, limit, best, each_client=True)
+        found = _scored(evidence, batches(), clients, prior, limit, best, each_client=True)
     mass = float(found.by_count.sum())
     return SetPosterior(
         log_odds=frozen(found.logs[0] - found.logs[1], np.float64),
@@ -120,15 +130,25 @@ class _Totals:
     top_sets: BoolArray
 
 
-def _scored(evidence: SetEvidence, clients: int, prior: Prior, limit: int, best: int, *, each_client: bool) -> _Totals:
+def _scored(
+    evidence: SetEvidence,
+    batches: Iterator[tuple[int, BoolArray]],
+    clients: int,
+    prior: Prior,
+    limit: int,
+    best: int,
+    *,
+    each_client: bool,
+) -> _Totals:
     scale, tied = -np.inf, 0
     sums = np.zeros((2, clients))  # of benign, of malicious
     logs = np.full((2, clients), -np.inf)
+    possible = np.zeros((2, clients), dtype=np.bool_)
     by_count = np.zeros(limit + 1)
     top_scores, top_sets = np.empty(0), np.empty((0, clients), dtype=np.bool_)
-    for q, sets in all_sets(clients, limit):
+    for q, sets in batches:
         scores = evidence.log_likelihood(sets)
-        if scores.shape != (len(sets),) or np.isnan(scores).any() or (scores == np.inf).any():
+        if scores.shape != (len(sets),) or not (scores < np.inf).all():
             raise ShapeError(
                 f"the evidence scored {len(sets)} sets with shape {scores.shape}, NaN or inf; one log-likelihood each is "
                 "needed, finite or -inf"
@@ -145,44 +165,28 @@ def _scored(evidence: SetEvidence, clients: int, prior: Prior, limit: int, best:
         weights = np.exp(scores - scale)
         by_count[q] += float(weights.sum())
         tied += int((scores >= scale - _TIE).sum())
-        for side, member in enumerate((~sets, sets)):
-            if each_client:
+        members = sets.astype(np.float64)  # a product of floats is the fast one
+        if each_client:
+            for side, member in enumerate((~sets, sets)):
                 logs[side] = np.logaddexp(logs[side], _column_log_sums(scores, member))
-            else:
-                sums[side] += weights @ member.astype(np.float64)  # a product of floats is the fast one
-                logs[side] = np.maximum(logs[side], _column_peaks(scores, member))
+        else:
+            sums[1] += weights @ members
+            sums[0] += weights @ np.subtract(1.0, members, out=members)
+            seen = sets[scores > -np.inf]
+            possible |= np.stack([~seen.all(axis=0), seen.any(axis=0)])
         worthy = np.flatnonzero(scores >= (top_scores[-1] if len(top_scores) == best > 0 else -np.inf))
         joined = np.concatenate([top_scores, scores[worthy]])
         order = np.argsort(-joined, kind="stable")[:best]
         top_scores, top_sets = joined[order], np.concatenate([top_sets, sets[worthy]])[order]
-    possible = logs > -np.inf
-    vanished = not each_client and bool((possible & (sums < _SMALL)).any())
     return _Totals(
         scale=scale,
         logs=logs if each_client else scale + log_or_minus_infinity(sums),
-        vanished=vanished,
+        vanished=not each_client and bool((possible & (sums < _SMALL)).any()),
         by_count=by_count,
         tied=tied,
         top_scores=top_scores,
         top_sets=top_sets,
     )
-
-
-def _column_peaks(scores: FloatArray, member: BoolArray) -> FloatArray:
-    """float64[clients]: the largest score of the sets of each column, -inf where there is none."""
-    left: BoolArray = np.asarray(member.any(axis=0), dtype=np.bool_)
-    peaks = np.full(member.shape[1], -np.inf)
-    # From the best set down: after a few, every column has been met.
-    for start in range(0, len(scores), _STEP):
-        if not left.any():
-            break
-        if start == 0:
-            order = np.argsort(-scores, kind="stable")
-        part = member[order[start : start + _STEP]]
-        found = np.flatnonzero(part.any(axis=0) & left)
-        peaks[found] = scores[order[start + part[:, found].argmax(axis=0)]]
-        left &= ~part.any(axis=0)
-    return peaks
 
 
 def _column_log_sums(scores: FloatArray, member: BoolArray) -> FloatArray:
@@ -196,26 +200,37 @@ def _column_log_sums(scores: FloatArray, member: BoolArray) -> FloatArray:
 def all_sets(clients: int, largest: int) -> Iterator[tuple[int, BoolArray]]:
     """(size, bool[B, clients]) in batches: by size, then in lexicographic order."""
     for q in range(largest + 1):
-        for chosen in _combinations(clients, q):
-            sets = np.zeros((len(chosen), clients), dtype=np.bool_)
-            np.put_along_axis(sets, chosen.astype(np.int64), True, axis=1)
+        for sets, _ in _sets_of(clients, q):
             yield q, sets
 
 
-def _combinations(clients: int, size: int) -> Iterator[npt.NDArray[np.int16]]:
-    """int16[B, size]: all combinations in lexicographic order, in batches; each level extends the one before."""
+def _sets_beside(clients: int, largest: int, beside: Sequence[int]) -> Iterator[tuple[int, BoolArray]]:
+    """As `all_sets`, those that have at most `largest` members together with the clients that they are beside."""
+    inside = np.array(sorted(set(beside)), dtype=np.int64)
+    outside = np.delete(np.arange(clients), inside)
+    for extra, few in all_sets(len(outside), largest - len(inside)):
+        for size, some in all_sets(len(inside), len(inside)):
+            sets = np.zeros((len(few), len(some), clients), dtype=np.bool_)
+            sets[:, :, outside] = few[:, None]
+            sets[:, :, inside] = some
+            yield extra + size, sets.reshape(-1, clients)
+
+
+def _sets_of(clients: int, size: int) -> Iterator[tuple[BoolArray, IntArray]]:
+    """bool[B, clients] and the last member of each: all sets of a size in lexicographic order, grown from smaller ones."""
     if size == 0:
-        yield np.zeros((1, 0), dtype=np.int16)
+        yield np.zeros((1, clients), dtype=np.bool_), np.array([-1])
         return
-    for shorter in _combinations(clients, size - 1):
-        last = shorter[:, -1].astype(np.int64) if size > 1 else np.full(len(shorter), -1)
+    for smaller, last in _sets_of(clients, size - 1):
         ways = clients - 1 - last
         for start, stop in _pieces(ways):
             repeats = ways[start:stop]
             ends = np.cumsum(repeats)
             within = np.arange(ends[-1]) - np.repeat(ends - repeats, repeats)
             added = np.repeat(last[start:stop] + 1, repeats) + within
-            yield np.column_stack([np.repeat(shorter[start:stop], repeats, axis=0), added.astype(np.int16)])
+            sets = np.repeat(smaller[start:stop], repeats, axis=0)
+            sets[np.arange(len(sets)), added] = True
+            yield sets, added
 
 
 def _pieces(ways: IntArray) -> Iterator[tuple[int, int]]:

@@ -73,10 +73,17 @@ class MixedEvidence:
         """By how many nats there is a line at all, against noise: no set has more evidence."""
         return float(np.logaddexp.reduce([one.weight for one in self.rows]))
 
-    def log_likelihood(self, sets: BoolArray) -> FloatArray:
+    def log_likelihood(self, sets: BoolArray | FloatArray) -> FloatArray:
         """float64[B]: log-likelihood ratio of each set against noise; for the empty set, of honest clients against noise."""
-        ratios = [one.weight + one.shift.explained(sets) for one in self.rows]
-        likelihood: FloatArray = np.where(sets.any(axis=1), np.logaddexp.reduce(ratios, axis=0), self.honest())
+        members = np.asarray(sets, dtype=np.float64)
+        moved = self.rows[0].shift.moved(members)
+        same = [np.array_equal(one.shift.shifts, self.rows[0].shift.shifts) for one in self.rows]
+        ratios = [
+            one.weight + one.shift.explained(members, moved if alike else None)
+            for one, alike in zip(self.rows, same, strict=True)
+        ]
+        likelihood: FloatArray = ratios[0] if len(ratios) == 1 else np.logaddexp.reduce(ratios, axis=0)
+        likelihood[~sets.any(axis=1)] = self.honest()
         return likelihood
 
     def honest(self) -> float:
@@ -116,7 +123,11 @@ class GradedEvidence:
 
     def log_likelihood(self, sets: BoolArray) -> FloatArray:
         """float64[B]: log-likelihood ratio of each set being malicious against nobody, and of its doing harm."""
-        return _harmful(self.mixture.log_likelihood(sets), sets, self.damage)
+        members = sets.astype(np.float64)
+        harm = self.damage.log_harm(members)
+        harm[~sets.any(axis=1)] = np.log(0.5)
+        likelihood: FloatArray = self.mixture.log_likelihood(members) + harm
+        return likelihood
 
     def explained(self, sets: BoolArray) -> FloatArray:
         """float64[B]: how well each set explains the strongest line; see `ShiftEvidence`."""
@@ -193,12 +204,6 @@ def _beside(rows: Rows, attackers: BoolArray) -> Rows | None:
     gram = others.T @ rows.gram @ others
     line = shift_evidence(gram, others.T @ rows.shift.shifts, features=rows.features)
     return None if line is None else replace(rows, gram=gram, shift=line)
-
-
-def _harmful(likelihood: FloatArray, sets: BoolArray, damage: Damage) -> FloatArray:
-    some = sets.any(axis=1)
-    both: FloatArray = likelihood + np.where(some, damage.log_harmful(sets) + damage.log_risen(sets), np.log(0.5))
-    return both
 
 
 def _effective_features(rest: FloatArray, rows: Rows) -> float:

@@ -13,6 +13,7 @@ out. How much evidence there is for *any* line against none comes from `spherici
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
@@ -36,11 +37,27 @@ _FLOOR = 1e-9
 _WORTH_WHILE = 25.0
 """Sets this many nats below the best, even if strengths could vary in every direction, are not looked at more closely."""
 
-_MOST_CLOSELY = 8192
-"""Of the sets that are scored at once, no more than this many are looked at more closely, the nearest ones: all of them for
-15 clients; where there are millions of sets and the line is faint, the others count with nearly equal strengths only."""
+_ALL_CLOSELY, _MOST_CLOSELY = 8192, 2048
+"""Up to the first number all sets that are scored at once are looked at more closely, as for 15 clients. Of more, as where
+there are millions of sets, only the nearest ones: the others count with nearly equal strengths."""
 
 _STEP = 1 << 14
+
+
+class Moved(NamedTuple):
+    """How far sets of clients move the contrasts.
+
+    Attributes:
+        along: float64[B, contrasts]: the sum of the columns of `shifts`.
+        squared: float64[B]: its squared length; 1 where it is nothing.
+        spread: float64[B]: the summed squared lengths of the columns, in units of it.
+        able: bool[B]: whether it is something.
+    """
+
+    along: FloatArray
+    squared: FloatArray
+    spread: FloatArray
+    able: BoolArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -88,42 +105,49 @@ class ShiftEvidence:
         half_sphere = np.log(np.pi) * k / 2 - gammaln(k / 2)
         return float((k - 1) / 2 * np.log(2 * np.pi * self.variance) - half_sphere)
 
-    def explained(self, sets: BoolArray) -> FloatArray:
+    def moved(self, sets: BoolArray | FloatArray) -> Moved:
+        """How far each set moves the contrasts: the same for all lines through the same contrasts."""
+        # Float products, not boolean ones, so that the linear algebra library does them.
+        members = np.asarray(sets, dtype=np.float64)
+        along = members @ self.shifts.T
+        squared = np.einsum("bk,bk->b", along, along)
+        lengths = np.einsum("kj,kj->j", self.shifts, self.shifts)
+        able = squared > _FLOOR * lengths.max(initial=0.0)
+        squared[~able] = 1.0
+        return Moved(along, squared, members @ lengths / squared, able)
+
+    def explained(self, sets: BoolArray | FloatArray, moved: Moved | None = None) -> FloatArray:
         """float64[B]: log-density of the observed line under each set, less that of a perfect fit: about 0 or below.
 
         The empty set explains no line: -inf. So does a set that moves no contrast.
+
+        Args:
+            sets: bool[B, clients].
+            moved: What `moved` says of them, if it is known.
         """
-        result = np.full(len(sets), -np.inf)
-        columns = self.shifts.T @ self.shifts
-        along = self.shifts.T @ self.direction
-        lengths = np.diag(columns)
-        # Float products, not boolean ones, so that the linear algebra library does them.
-        members = sets.astype(np.float64)
-        moved = members @ columns
-        squared = np.einsum("bj,bj->b", moved, members)
-        product = members @ along
-        able = squared > _FLOOR * lengths.max(initial=0.0)
+        members = np.asarray(sets, dtype=np.float64)
+        along, squared, spread, able = self.moved(members) if moved is None else moved
         if not able.any():
-            return result
-        squared = np.where(able, squared, 1.0)
-        across = np.maximum(1.0 - product**2 / squared, 0.0)
+            return np.full(len(members), -np.inf)
+        across = np.maximum(1.0 - (along @ self.direction) ** 2 / squared, 0.0)
         k = len(self.direction)
         # Strengths that vary in every direction, not only in the span of the set: more tolerant than any exact form.
-        spread = STRENGTH_SPREADS[-1][0] ** 2 * (members @ lengths) / squared
-        tolerant = -0.5 * across / (self.variance + spread)
-        alike = STRENGTH_SPREADS[0][0] ** 2 * (members @ lengths) / (k * squared)
-        narrow = self.variance + alike
-        first = -0.5 * across / narrow - 0.5 * (k - 1) * np.log(narrow / self.variance)
-        result = np.where(able, first + np.log(STRENGTH_SPREADS[0][1]), -np.inf)
+        tolerant = -0.5 * across / (self.variance + STRENGTH_SPREADS[-1][0] ** 2 * spread)
+        narrow = self.variance + STRENGTH_SPREADS[0][0] ** 2 / k * spread
+        result: FloatArray = (
+            -0.5 * across / narrow - 0.5 * (k - 1) * np.log(narrow / self.variance) + np.log(STRENGTH_SPREADS[0][1])
+        )
+        result[~able] = -np.inf
         close = np.flatnonzero(able & (tolerant > float(result.max()) - _WORTH_WHILE))
-        if len(close) > _MOST_CLOSELY:
+        if len(members) > _ALL_CLOSELY and len(close) > _MOST_CLOSELY:
             close = np.sort(close[np.argpartition(tolerant[close], -_MOST_CLOSELY)[-_MOST_CLOSELY:]])
-        sizes = sets.sum(axis=1)
-        for size in np.unique(sizes[close]).tolist():
-            chosen = close[sizes[close] == size]
+        sizes = members[close].sum(axis=1).astype(np.int64)
+        columns, met = self.shifts.T @ self.shifts, self.shifts.T @ self.direction
+        for size in np.unique(sizes).tolist():
+            chosen = close[sizes == size]
             for start in range(0, len(chosen), _STEP):
                 part = chosen[start : start + _STEP]
-                more = self._with_strengths(np.nonzero(sets[part])[1].reshape(len(part), size), columns, along)
+                more = self._with_strengths(np.nonzero(members[part])[1].reshape(len(part), size), columns, met)
                 result[part] = np.logaddexp(result[part], more)
         return result
 
