@@ -1,42 +1,67 @@
-"""Graded evidence on a small convolutional network trained end to end on CIFAR-10: 15 clients, tested in the fifth round.
+"""Graded evidence on a small convolutional network trained from end to end on CIFAR-10: 15 clients, tested from round 5.
 
-    FEDGT_DATA=<folder with cifar-10-batches-bin> python benchmarks/cifar_cnn.py [first seed] [seeds]
+    FEDGT_DATA=<folder with cifar-10-batches-bin> python benchmarks/cifar_cnn.py [--seeds 20] [--first 0]
+        [--cells flip:0,flip:1,flip:3,flip:5] [--models build/cifar-cnn]
 
-Needs torch. Each client has 1,600 images; SGD with momentum .9, learning rate .05, batch 64. Rows
-of each cell, three placements of the clients in the ten groups, go to docs/results/cifar_cnn.csv. About 150 s of CPU a cell.
+Needs torch. Each client has 1,600 images; SGD with momentum .9, learning rate .05, batch 64; one epoch a round. Attackers
+label class 5 (dog) as 3 (cat). The models of the three last of seven rounds are kept in `--models` (12 MB a run, some 200 s
+of CPU); cells of one seed share the images, the start and the order of the attackers. From them every kind of evidence is
+computed for three placements of the clients in the ten groups, with one test round and with up to three while clients stay
+undecided: the same rows again, because no three new ones keep r = 4. Rows: docs/results/cifar_cnn.csv.
+
+`weights` are the default with its second opinion, `weights-alone` without, `outputs` the losses and mean outputs of the
+classes, `margins` are tested once.
 """
 
+import argparse
 import csv
 import os
-import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.nn.utils import vector_to_parameters
 
-from fedgt.decode import decode_graded
+from fedgt.decode import GradedDecoding, decode_graded
 from fedgt.design import named_design
-from fedgt.screen import class_losses, graded_screen
+from fedgt.screen import (
+    GradedEvidence,
+    SecondOpinion,
+    class_losses,
+    class_steps,
+    graded_screen,
+    label_spread,
+    margin_screen,
+    margins,
+    outputs,
+)
+from fedgt.types import BoolArray, FloatArray, LayeredEvidence
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "cifar_cnn.csv"
+KEY = ("seed", "attack", "malicious_clients", "placement", "features", "most_tests")
 COLUMNS = (
-    "seed",
-    "attack",
-    "malicious_clients",
-    "placement",
+    *KEY,
+    "tests",
     "missed_clients",
     "falsely_accused_clients",
     "undecided_clients",
     "evidence_against_nobody_nats",
+    "status",
+    "label_spread",
     "top1_accuracy_percent",
     "attack_accuracy_percent",
 )
-CELLS = (("flip", 0), ("flip", 1), ("flip", 3), ("flip", 5), ("permutation", 3))
-CLIENTS, IMAGES, ROUNDS, SOURCE, TARGET = 15, 1600, 5, 5, 3
+FEATURES = ("weights", "weights-alone", "outputs", "margins")
+CLIENTS, IMAGES, VALIDATION, SOURCE, TARGET = 15, 1600, 100, 5, 3
+FIRST_TEST, ROUNDS, PLACEMENTS = 5, 7, 3
 HEAD = 10 * 1024 + 10
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)
+ROWS = named_design("graded-15x10-b").matrix.astype(np.float64)
+SAMPLES = np.full(CLIENTS, float(IMAGES))
+OPEN = np.zeros(len(ROWS), dtype=np.bool_)
 
 
 def read(folder: Path, names: list[str]) -> tuple[Any, Any]:
@@ -48,108 +73,240 @@ def read(folder: Path, names: list[str]) -> tuple[Any, Any]:
 def network() -> Any:
     """Three convolutions, each with ReLU and pooling, and the classification layer."""
     layers: list[Any] = []
-    for inputs, outputs in ((3, 32), (32, 64), (64, 64)):
-        layers += [torch.nn.Conv2d(inputs, outputs, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2)]
+    for inputs, filters in ((3, 32), (32, 64), (64, 64)):
+        layers += [torch.nn.Conv2d(inputs, filters, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2)]
     return torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.Linear(1024, 10))
 
 
 def prepared(images: Any) -> Any:
-    """float32[images, 3, 32, 32], standardised."""
+    """float32[images, 3, 32, 32], standardised; channels last, which is faster on a CPU."""
     mean, deviation = (torch.tensor(one).view(3, 1, 1) for one in (MEAN, DEVIATION))
-    return (torch.from_numpy(images).float() / 255 - mean) / deviation
+    return ((torch.from_numpy(images).float() / 255 - mean) / deviation).contiguous(memory_format=torch.channels_last)
 
 
-def trained(images: Any, labels: Any, parts: Any, seed: int, rng: np.random.Generator) -> tuple[Any, Any]:
-    """The models of all clients in the last round, float32[clients, entries], and their mean."""
+def flat(model: Any) -> Any:
+    """float32[entries]: a copy."""
+    return torch.cat([one.detach().reshape(-1) for one in model.parameters()]).clone()
+
+
+class Data:
+    """CIFAR-10, and how one seed shares it out."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read all images."""
+        raw, self.labels = read(folder, [f"data_batch_{one}.bin" for one in range(1, 6)])
+        self.images = prepared(raw)
+        test, self.test_labels = read(folder, ["test_batch.bin"])
+        self.test = prepared(test)
+
+    def shared_out(self, seed: int) -> tuple[Any, Any, Any]:
+        """Validation images, the images of each client, and the clients in the order in which they become attackers."""
+        rng = np.random.default_rng(seed)
+        order = rng.permutation(len(self.labels))
+        parts = order[2000 : 2000 + CLIENTS * IMAGES].reshape(CLIENTS, IMAGES)
+        return order[:VALIDATION], parts, rng.permutation(CLIENTS)
+
+    def poisoned(self, attack: str, parts: Any) -> Any:
+        """int64[images]: the labels that everybody trains on, these parts being the attackers'."""
+        labels = self.labels.copy()
+        for part in parts:
+            if attack == "flip":
+                labels[part[self.labels[part] == SOURCE]] = TARGET
+            else:
+                labels[part] = (self.labels[part] + 1) % 10
+        return torch.from_numpy(labels)
+
+
+def trained(data: Data, seed: int, attack: str, malicious: int, honest: dict[int, Any]) -> dict[str, Any]:
+    """The models of the clients and where they started, of each round with a test, with the accuracies of their mean.
+
+    `honest` keeps the first round's models of honest clients for the other cells of the seed.
+    """
+    _, parts, ranking = data.shared_out(seed)
+    attackers = set(ranking[:malicious].tolist())
+    labels = data.poisoned(attack, parts[sorted(attackers)])
     torch.manual_seed(seed)
     model = network()
-    common = parameters_to_vector(model.parameters()).detach().clone()
-    models = common[None]
-    for _ in range(ROUNDS):
+    common, kept = flat(model), {}
+    for number in range(ROUNDS):
         found = []
-        for part in parts:
-            vector_to_parameters(common, model.parameters())
-            optimiser = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-            order = torch.from_numpy(rng.permutation(part))
-            for start in range(0, len(order), 64):
-                batch = order[start : start + 64]
-                optimiser.zero_grad()
-                torch.nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()
-                optimiser.step()
-            found.append(parameters_to_vector(model.parameters()).detach().clone())
+        for client in range(CLIENTS):
+            if number or client in attackers or client not in honest:
+                rng = np.random.default_rng([seed, number, client])
+                one = epoch(model, common, data.images, labels, torch.from_numpy(rng.permutation(parts[client])))
+                if not number and client not in attackers:
+                    honest[client] = one
+            else:
+                one = honest[client]
+            found.append(one)
         models = torch.stack(found)
-        common = models.mean(dim=0)
-    return models, common
+        start, common = common, models.mean(dim=0)
+        if number + 1 >= FIRST_TEST:
+            said = logits(model, common, data.test).argmax(axis=1)
+            kept[f"models{number + 1}"], kept[f"start{number + 1}"] = models.numpy(), start.numpy()
+            kept[f"top1{number + 1}"] = 100 * (said == data.test_labels).mean()
+            kept[f"taken{number + 1}"] = 100 * (said[data.test_labels == SOURCE] == TARGET).mean()
+    return kept
 
 
-def logits(parameters: Any, images: Any) -> Any:
+def epoch(model: Any, start: Any, images: Any, labels: Any, order: Any) -> Any:
+    """float32[entries]: a client's model after one pass over its images."""
+    vector_to_parameters(start, model.parameters())
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for begin in range(0, len(order), 64):
+        batch = order[begin : begin + 64]
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()
+        optimiser.step()
+    return flat(model)
+
+
+def logits(model: Any, parameters: Any, images: Any) -> FloatArray:
     """float64[images, classes]."""
-    model = network()
     vector_to_parameters(parameters, model.parameters())
     with torch.no_grad():
-        return model(images).numpy().astype(np.float64)
+        said: FloatArray = torch.cat([model(part) for part in images.split(1000)]).numpy().astype(np.float64)
+    return said
+
+
+def evidence(model: Any, kept: Any, number: int, seats: Any, images: Any, labels: Any) -> dict[str, Any]:
+    """What the test of one round says, by each kind of features, and the label spread."""
+    shares = ROWS / ROWS.sum(axis=1, keepdims=True)
+    start = kept[f"start{number}"].astype(np.float64)
+    means = shares @ kept[f"models{number}"].astype(np.float64)[seats]
+    said = np.stack([logits(model, torch.from_numpy(one).float(), images) for one in means])
+    before = logits(model, torch.from_numpy(start).float(), images)
+    with torch.no_grad():
+        inputs = model[:-1](images).numpy().astype(np.float64)
+    losses = np.stack([class_losses(one, labels) for one in said])
+    margin = np.stack([margins(one, labels) for one in said])
+    classes, counts = np.unique(labels, return_counts=True)
+    steps = class_steps((before + said.mean(axis=0)) / 2, inputs, labels)
+    by_margins = margin_screen(margin, losses, classes=classes, steps=steps, weights=ROWS, erased=OPEN)
+    spread = label_spread(margin, margins(before, labels), steps=steps, weights=ROWS, samples=SAMPLES, counts=counts)
+    by_layer, by_outputs = (
+        graded_screen(compared, losses, weights=ROWS, samples=SAMPLES, erased=OPEN).evidence
+        for compared in (
+            (means - start)[:, -HEAD:-10].reshape(len(means), 10, -1),
+            np.stack([outputs(one, labels) for one in said]),
+        )
+    )
+    heard: BoolArray = np.ones(CLIENTS, dtype=np.bool_)
+    opinion = SecondOpinion(spread=spread, test=lambda: by_margins, heard=heard)
+    advised = replace(by_layer, opinion=opinion) if isinstance(by_layer, GradedEvidence) else by_layer
+    return {
+        "weights": advised,
+        "weights-alone": by_layer,
+        "outputs": by_outputs,
+        "margins": by_margins.evidence,
+        "spread": spread,
+    }
+
+
+def decided(found: list[LayeredEvidence], most: int) -> tuple[GradedDecoding, int]:
+    """The decision with at most so many test rounds, and how many were needed."""
+    for tests in range(1, most + 1):
+        decision = decode_graded([one for one in found[:tests] if one is not None], clients=CLIENTS, largest=7)
+        if not decision.undecided.any():
+            break
+    return decision, tests
+
+
+def rows(data: Data, seed: int, attack: str, malicious: int, kept: Any) -> Iterator[dict[str, Any]]:
+    """All rows of one run."""
+    validation, _, ranking = data.shared_out(seed)
+    images, labels = data.images[validation], data.labels[validation]
+    model = network()
+    for placement in range(PLACEMENTS):
+        seats = np.random.default_rng([seed, malicious, placement]).permutation(CLIENTS)
+        truth = np.isin(seats, ranking[:malicious])
+        tests = [evidence(model, kept, number, seats, images, labels) for number in range(FIRST_TEST, ROUNDS + 1)]
+        for features in FEATURES:
+            for most in (1,) if features == "margins" else (1, len(tests)):
+                decision, needed = decided([one[features] for one in tests], most)
+                values = (
+                    *(seed, attack, malicious, placement, features, most, needed),
+                    int((truth & ~decision.flagged).sum()),
+                    int((decision.flagged & ~truth).sum()),
+                    int(decision.undecided.sum()),
+                    f"{decision.against_nobody:.2f}",
+                    decision.status,
+                    f"{tests[0]['spread']:.2f}",
+                    f"{float(kept[f'top1{FIRST_TEST}']):.2f}",
+                    f"{float(kept[f'taken{FIRST_TEST}']):.2f}",
+                )
+                yield {name: str(value) for name, value in zip(COLUMNS, values, strict=True)}
+
+
+def known_rows() -> list[dict[str, str]]:
+    """Those of earlier runs of this script."""
+    if not RESULTS.exists():
+        return []
+    with RESULTS.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def table(found: list[dict[str, str]]) -> str:
+    """Markdown: means over the runs of a cell and the placements."""
+    lines = [
+        "| features | tests | attack | n_m | trials | missed | falsely accused | with an exclusion | attack accuracy |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    cells = dict.fromkeys(
+        (one["features"], one["most_tests"], one["attack"], one["malicious_clients"]) for one in found
+    )
+    for cell in sorted(cells, key=lambda one: (FEATURES.index(one[0]), *one[1:])):
+        these = [
+            one
+            for one in found
+            if (one["features"], one["most_tests"], one["attack"], one["malicious_clients"]) == cell
+        ]
+        missed, wrong, taken = (
+            np.array([float(one[name]) for one in these])
+            for name in ("missed_clients", "falsely_accused_clients", "attack_accuracy_percent")
+        )
+        accused = float(np.mean((missed < int(cell[3])) | (wrong > 0)))
+        lines.append(
+            f"| {cell[0]} | {cell[1]} | {cell[2]} | {cell[3]} | {len(these)} | {missed.mean():.2f} | {wrong.mean():.2f} | "
+            f"{100 * accused:.0f} % | {taken.mean():.0f} % |"
+        )
+    return "\n".join(lines)
 
 
 def main() -> None:
-    """Run the seeds and append their rows."""
-    first, seeds = (int(one) for one in (sys.argv[1:3] or ("0", "2")))
+    """Train what is missing, append its rows and print the table."""
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--seeds", type=int, default=20)
+    arguments.add_argument("--first", type=int, default=0)
+    arguments.add_argument("--cells", default="flip:0,flip:1,flip:3,flip:5")
+    arguments.add_argument("--models", type=Path, default=Path("build/cifar-cnn"))
+    given = arguments.parse_args()
     torch.set_num_threads(1)
-    folder = Path(os.environ["FEDGT_DATA"]) / "cifar-10-batches-bin"
-    raw, labels = read(folder, [f"data_batch_{one}.bin" for one in range(1, 6)])
-    images = prepared(raw)
-    test_raw, test_labels = read(folder, ["test_batch.bin"])
-    test = prepared(test_raw)
-    rows = named_design("graded-15x10-b").matrix.astype(np.float64)
-    shares = rows / rows.sum(axis=1, keepdims=True)
+    given.models.mkdir(parents=True, exist_ok=True)
+    data = Data(Path(os.environ["FEDGT_DATA"]) / "cifar-10-batches-bin")
+    found = known_rows()
+    done = {(one["seed"], one["attack"], one["malicious_clients"]) for one in found}
     new = not RESULTS.exists()
     with RESULTS.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
+        writer = csv.DictWriter(file, COLUMNS)
         if new:
-            writer.writerow(COLUMNS)
-        for seed in range(first, first + seeds):
-            for attack, malicious in CELLS:
-                rng = np.random.default_rng([seed, malicious])
-                order = rng.permutation(len(labels))
-                validation, parts = order[:100], order[100 : 100 + CLIENTS * IMAGES].reshape(CLIENTS, IMAGES)
-                attackers = rng.choice(CLIENTS, malicious, replace=False)
-                poisoned = labels.copy()
-                for part in parts[attackers]:
-                    if attack == "flip":
-                        poisoned[part[labels[part] == SOURCE]] = TARGET
-                    else:
-                        poisoned[part] = (labels[part] + 1) % 10
-                models, common = trained(images, torch.from_numpy(poisoned), parts, seed, rng)
-                said = logits(common, test).argmax(axis=1)
-                top1 = 100 * (said == test_labels).mean()
-                taken = 100 * (said[test_labels == SOURCE] == TARGET).mean()
-                for placement in range(3):
-                    seats = np.random.default_rng([seed, malicious, placement]).permutation(CLIENTS)
-                    means = shares @ models.numpy().astype(np.float64)[seats]
-                    losses = [
-                        class_losses(logits(torch.from_numpy(one).float(), images[validation]), labels[validation])
-                        for one in means
-                    ]
-                    screen = graded_screen(
-                        means[:, -HEAD:-10].reshape(len(means), 10, 1024),
-                        np.stack(losses),
-                        weights=rows,
-                        samples=np.full(CLIENTS, float(IMAGES)),
-                        erased=np.zeros(len(rows), dtype=np.bool_),
-                    )
-                    evidence = [] if screen.evidence is None else [screen.evidence]
-                    found = decode_graded(evidence, clients=CLIENTS, largest=7)
-                    truth = np.isin(seats, attackers)
-                    values = (
-                        int((truth & ~found.flagged).sum()),
-                        int((found.flagged & ~truth).sum()),
-                        int(found.undecided.sum()),
-                        f"{found.against_nobody:.2f}",
-                        f"{top1:.2f}",
-                        f"{taken:.2f}",
-                    )
-                    writer.writerow((seed, attack, malicious, placement, *values))
-                    print(seed, attack, malicious, placement, *values, flush=True)
+            writer.writeheader()
+        for seed in range(given.first, given.first + given.seeds):
+            honest: dict[int, Any] = {}
+            for attack, malicious in (cell.split(":") for cell in given.cells.split(",")):
+                if (str(seed), attack, malicious) in done:
+                    continue
+                path = given.models / f"{seed}-{attack}-{malicious}.npz"
+                if not path.exists():
+                    part = path.with_suffix(".part.npz")
+                    np.savez(part, **trained(data, seed, attack, int(malicious), honest))
+                    part.rename(path)
+                with np.load(path) as kept:
+                    fresh = list(rows(data, seed, attack, int(malicious), dict(kept)))
+                writer.writerows(fresh)
                 file.flush()
+                found += fresh
+    print(table(found))
 
 
 if __name__ == "__main__":

@@ -32,9 +32,11 @@ SCREEN_KINDS: tuple[ScreenKind, ...] = get_args(ScreenKind)
 """`graded`: by how much and along which line the groups differ. `clusters`: the paper's test, one bit a group.
 `significant-clusters`: the same, all groups negative unless they differ significantly."""
 
-Features = Literal["weights", "margins"]
+Features = Literal["weights", "outputs", "margins"]
 FEATURES: tuple[Features, ...] = get_args(Features)
-"""What graded evidence compares. `weights`: the classification layer; the most powerful where honest clients are alike.
+"""What graded evidence compares. `weights`: the classification layer; the most powerful where honest clients are alike and
+the layers below it are frozen or absent. `outputs`: losses and mean outputs of the classes on the validation set; where a
+deep network is trained from end to end, so that honest clients' layers differ along directions that mean nothing.
 `margins`: the validation set's margins of all pairs of labels, with noise scales that are learnt; where honest clients
 differ by nature, as hospitals do."""
 

@@ -8,7 +8,7 @@ its real weights and its status.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -22,27 +22,14 @@ from fedgt.federation import DecodeSettings, Federation, ScreenSettings, Validat
 from fedgt.grouping import Grouping
 from fedgt.privacy import SpanMean, best_in_span, largest_kept_sum
 from fedgt.screen import (
-    FEWEST_CLASSES,
-    SIGNIFICANT,
     GradedEvidence,
     GradedScreen,
     LabelFinding,
     MarginEvidence,
     ScreenResult,
-    SecondOpinion,
-    all_negative,
-    class_losses,
-    class_steps,
-    cluster_screen,
-    evidence_of_difference,
-    graded_screen,
-    label_spread,
     label_under_attack,
-    layer_features,
-    margin_screen,
-    margins,
-    measure,
 )
+from fedgt.screening import check_layer, clusters_of, graded_of, real_rows
 from fedgt.secagg import GroupSum
 from fedgt.types import FloatArray, LayeredEvidence, Outcomes, Parameters
 
@@ -140,7 +127,7 @@ def screening_round(
         heard: Client -> in how many sums of that evidence it is: it is tested, whether or not it is in a sum of this round.
         last: Whether no further test round follows: then undecided clients are decided.
     """
-    _check_layer(screen, parameters, grouping.design, validation)
+    check_layer(screen, parameters, grouping.design, validation)
     largest = decoding.largest_graded(grouping.design.clients, screen.features) if screen.kind == "graded" else 0
     groups = [grouping.members(i, present) for i in range(grouping.design.groups)]
     taken = take(federation, parameters, round=round, purpose="test", groups=groups, test=True)
@@ -152,7 +139,7 @@ def screening_round(
     tested: ScreenResult | GradedScreen
     found: Decoding | GradedDecoding
     if screen.kind == "graded":
-        tested = _graded(federation, sums, parameters, real, validation, screen)
+        tested = graded_of(federation, sums, parameters, real, validation, screen)
         evidence = [*earlier, *([tested.evidence] if tested.evidence is not None else [])]
         found = decode_graded(
             evidence,
@@ -178,7 +165,7 @@ def screening_round(
         final = decide(last=True)
         decision = final if last or isinstance(tested.evidence, MarginEvidence) else decide(last=False)
     else:
-        tested = _clusters(federation, sums, parameters, real, validation, screen)
+        tested = clusters_of(federation, sums, parameters, real, validation, screen)
         found = _decoded(real, tested.outcomes, decoding, prior)
         decision = final = exclude(
             real,
@@ -241,175 +228,6 @@ def _silent(grouping: Grouping, present: Sequence[str], sums: Sequence[GroupSum]
     return reasons
 
 
-def _check_layer(settings: ScreenSettings, parameters: Parameters, design: Design, validation: Validation) -> None:
-    """What would fail after the sums are open must fail before."""
-    if settings.layer not in parameters:
-        raise SpecError(
-            f"classification layer {settings.layer!r} is no tensor of the model; it has {', '.join(parameters)}"
-        )
-    layer = parameters[settings.layer]
-    if settings.kind == "clusters":
-        layer_features(layer[None], settings.source_label)
-        return
-    if settings.kind == "significant-clusters":
-        features = layer_features(layer[None], settings.source_label).shape[1]
-    elif settings.features != "margins":
-        features = layer.size
-    else:
-        present = len(np.unique(validation.labels))
-        if present < FEWEST_CLASSES:
-            raise SpecError(
-                f"features = 'margins', but the validation set has samples of {present} classes; {FEWEST_CLASSES} are "
-                "needed, because the noise of one pair of classes is learnt from the others: take features = 'weights'"
-            )
-        if settings.source_label is not None and settings.source_label not in validation.labels:
-            raise SpecError(
-                f"source label {settings.source_label} has no sample in the validation set; take some, or leave it out"
-            )
-        return
-    contrasts = int(np.linalg.matrix_rank(design.matrix)) - 1
-    if contrasts > 1 and features <= contrasts:
-        raise SpecError(
-            f"layer {settings.layer!r} gives {features} features of each group, and design {design.name!r} has {contrasts} "
-            "contrasts of groups; more features than contrasts are needed: take a larger layer, fewer groups, or "
-            "kind = 'clusters'"
-        )
-
-
-def _clusters(
-    federation: Federation,
-    sums: Sequence[GroupSum],
-    parameters: Parameters,
-    grouping: Grouping,
-    validation: Validation,
-    settings: ScreenSettings,
-) -> ScreenResult:
-    utilities = np.full(len(sums), np.nan)
-    layers = np.full((len(sums), *parameters[settings.layer].shape), np.nan)
-    for i, one in enumerate(sums):
-        if one.total is not None:
-            mean = plus(parameters, mean_update(one))
-            layers[i] = mean[settings.layer]
-            utilities[i] = measure(
-                settings.measured, validation.predict(mean), validation.labels, source_label=settings.source_label
-            )
-    erased = np.array([one.total is None for one in sums])
-    features = layer_features(layers, settings.source_label)
-    if settings.kind == "significant-clusters":
-        found = evidence_of_difference(
-            features,
-            weights=_rows(federation, grouping),
-            samples=[federation.samples[client] for client in grouping.clients],
-            erased=erased,
-        )
-        if found < SIGNIFICANT:
-            return all_negative(
-                features,
-                utilities,
-                erased=erased,
-                reason=f"no significant difference: a line through the groups is {found:.3g} nats more likely than noise, "
-                f"{SIGNIFICANT:.3g} are needed, so all are negative",
-            )
-    return cluster_screen(
-        features,
-        utilities,
-        erased=erased,
-        max_group_size=int(grouping.design.group_sizes.max()),
-        silhouette_threshold=settings.silhouette_threshold,
-        restarts=settings.restarts,
-        seed=settings.seed,
-    )
-
-
-def _graded(
-    federation: Federation,
-    sums: Sequence[GroupSum],
-    parameters: Parameters,
-    grouping: Grouping,
-    validation: Validation,
-    settings: ScreenSettings,
-) -> GradedScreen:
-    labels = np.asarray(validation.labels)
-    features: list[FloatArray | None] = []
-    scores: list[FloatArray | None] = []
-    for one in sums:
-        update = None if one.total is None else mean_update(one)
-        features.append(None if update is None else update[settings.layer])
-        scores.append(
-            None if update is None else np.asarray(validation.logits(plus(parameters, update)), dtype=np.float64)
-        )
-    losses = _stacked([None if one is None else class_losses(one, labels) for one in scores])
-    weights, erased = _rows(federation, grouping), np.array([one.total is None for one in sums])
-    present, counts = np.unique(labels, return_counts=True)
-    samples = [federation.samples[client] for client in grouping.clients]
-    if erased.all() and settings.features == "margins":
-        losses = np.full((len(sums), int(present[-1]) + 1), np.nan)
-    margin = np.full((len(sums), len(present), losses.shape[1]), np.nan)
-    for group, one_score in enumerate(scores):
-        if one_score is not None:
-            margin[group] = margins(one_score, labels)
-    steps = None
-    if settings.features == "margins" or len(present) >= FEWEST_CLASSES:
-        steps = _steps(parameters, scores, validation)
-    by_margins = partial(
-        margin_screen,
-        margin,
-        losses,
-        classes=present,
-        weights=weights,
-        erased=erased,
-        steps=steps,
-        label=settings.source_label,
-    )
-    if settings.features == "margins":
-        return by_margins()
-    found = graded_screen(
-        _stacked(features), losses, weights=weights, samples=samples, erased=erased, label=settings.source_label
-    )
-    if not isinstance(found.evidence, GradedEvidence) or steps is None:
-        return found
-    start = margins(np.asarray(validation.logits(parameters), dtype=np.float64), labels)
-    opinion = SecondOpinion(
-        spread=label_spread(
-            margin[found.tested], start, steps=steps, weights=weights[found.tested], samples=samples, counts=counts
-        ),
-        test=by_margins,
-        heard=np.atleast_1d((grouping.design.matrix[found.tested] > 0).any(axis=0)),
-    )
-    return replace(found, evidence=replace(found.evidence, opinion=opinion))
-
-
-def _steps(parameters: Parameters, scores: Sequence[FloatArray | None], validation: Validation) -> FloatArray | None:
-    """How training on whole classes moves the margins; None where the inputs of the classification layer are not known."""
-    whole = [one for one in scores if one is not None and np.isfinite(one).all()]
-    if validation.inputs is None or not whole:
-        return None
-    # From half way, so that the step is that of a whole round: from where it starts to the mean of where groups end.
-    start = np.asarray(validation.logits(parameters), dtype=np.float64)
-    halfway = (start + np.mean(whole, axis=0)) / 2
-    inputs = np.asarray(validation.inputs(parameters), dtype=np.float64)
-    if not (np.isfinite(halfway).all() and np.isfinite(inputs).all()):
-        return None
-    return class_steps(halfway, inputs, np.asarray(validation.labels))
-
-
-def _stacked(rows: Sequence[FloatArray | None]) -> FloatArray:
-    """float64[groups, ...], NaN for groups without an entry."""
-    shape = next((row.shape for row in rows if row is not None), (1,))
-    stacked = np.full((len(rows), *shape), np.nan)
-    for i, row in enumerate(rows):
-        if row is not None:
-            stacked[i] = row
-    return stacked
-
-
-def _rows(federation: Federation, grouping: Grouping) -> FloatArray:
-    """float64[groups, clients]: the real weight of each client in each sum."""
-    weights = np.array([federation.weight(client) for client in grouping.clients], dtype=np.float64)
-    rows: FloatArray = grouping.design.matrix * weights
-    return rows
-
-
 def _revealed_mean(
     federation: Federation,
     parameters: Parameters,
@@ -428,7 +246,7 @@ def _revealed_mean(
     if binary is None or decoding.after_test != "negative-groups":
         column = {client: j for j, client in enumerate(grouping.clients)}
         target = np.zeros(len(grouping.clients))
-        rows = _rows(federation, grouping)[opened]
+        rows = real_rows(federation, grouping)[opened]
         for client in kept:
             if rows[:, column[client]].any():
                 target[column[client]] = federation.weight(client)
@@ -484,7 +302,7 @@ def _one_more_sum(
         column = {client: j for j, client in enumerate(grouping.clients)}
         opened = [i for i, one in enumerate(sums) if one.total is not None]
         found = largest_kept_sum(
-            _rows(federation, grouping)[opened],
+            real_rows(federation, grouping)[opened],
             weights=[federation.weight(client) for client in grouping.clients],
             kept=[column[client] for client in kept],
             privacy=federation.ledger.promised,

@@ -34,6 +34,16 @@ def test_graded_evidence_on_a_tie_free_design_is_the_default_and_keeps_to_one_te
     assert all(a.status == "open" for a in result.aggregates)
 
 
+def test_what_models_say_names_the_attackers_too_and_nobody_where_nobody_attacks() -> None:
+    changes = {"screen__features": "outputs", "attack__kind": "label-permutation"}
+    attacked = run(spec(attack__malicious=3, **changes))
+    assert (attacked.missed, attacked.falsely_excluded) == (0, 0)
+    assert attacked.test is not None
+    assert attacked.test.graded is not None
+    assert attacked.test.graded.effective_features <= 20  # ten losses and ten mean outputs
+    assert run(spec(attack__malicious=0, **changes)).falsely_excluded == 0
+
+
 def test_further_test_rounds_keep_the_cautious_promise_and_waste_no_sum() -> None:
     """Nothing counts as decided, so the whole budget of test rounds is spent; 15 x 8 leaves room for further rows."""
     result = run(spec(seed=10, design__name="bch-15x8", decode__undecided=1e-12))

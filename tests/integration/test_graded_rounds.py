@@ -91,6 +91,15 @@ def test_the_attackers_are_named_and_the_new_model_holds_nothing_of_them_and_ope
     assert 0 in result.label.labels
 
 
+@pytest.mark.parametrize("features", ["weights", "outputs"])
+def test_whoever_is_asked_for_no_second_opinion_says_so(bench: Make, features: str) -> None:
+    grouping = Grouping(design=named_design("graded-15x8-b"), clients=NAMES)
+    result = screened(bench(updates(set()), privacy=4).federation, features=features, grouping=grouping)
+    assert isinstance(result.screen, GradedScreen)
+    said = "no second opinion, because what the classification layer sees is not known" in result.screen.reason
+    assert said == (features == "weights")
+
+
 def test_with_nobody_malicious_the_new_model_is_the_mean_of_everybody(bench: Make) -> None:
     result = screened(bench(updates(set()), privacy=4).federation)
     assert result.exclusion.excluded == ()
@@ -226,6 +235,7 @@ def test_when_all_clients_fail_nothing_is_compared_and_nobody_is_accused(bench: 
     [
         ("bias", "weights", {"weight": np.zeros((2, 3)), "bias": np.zeros(2)}),
         ("weight", "weights", {"weight": np.zeros((2, 3)), "bias": np.zeros(2)}),
+        ("weight", "outputs", {"weight": np.zeros((4, 40))}),
     ],
 )
 def test_a_layer_with_too_few_weights_to_compare_is_refused_before_a_sum_is_opened(

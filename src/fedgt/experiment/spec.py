@@ -146,10 +146,11 @@ class ScreenSpec(_Section):
         3, ge=1, description="Test rounds at most; a further one only while clients stay undecided."
     )
     more_groups: int = Field(4, ge=3, description="Groups of a further test round at most.")
-    features: Literal["weights", "margins"] = Field(
+    features: Literal["weights", "outputs", "margins"] = Field(
         "weights",
-        description="What graded evidence compares: the classification layer, or, where honest clients differ by nature, "
-        "the margins of all pairs of labels on the validation set; see docs/heterogeneity.md.",
+        description="What graded evidence compares: the classification layer; where a deep network is trained from end to "
+        "end, the losses and mean outputs of the classes on the validation set; where honest clients differ by nature, the "
+        "margins of all pairs of labels; see docs/graded-evidence.md and docs/heterogeneity.md.",
     )
     utility: Literal["auto", "recall", "top1", "balanced-accuracy"] = Field(
         "auto",

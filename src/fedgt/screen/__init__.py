@@ -11,7 +11,7 @@ from fedgt.screen.clustering import (
 )
 from fedgt.screen.contrasts import Contrasts, contrasts
 from fedgt.screen.damage import Damage, LabelFinding, damage, label_under_attack
-from fedgt.screen.features import class_losses, margins
+from fedgt.screen.features import class_losses, margins, outputs
 from fedgt.screen.graded_evidence import GradedEvidence
 from fedgt.screen.graded_screen import GradedScreen, graded_screen
 from fedgt.screen.label_spread import label_spread
@@ -57,6 +57,7 @@ __all__ = [
     "margin_screen",
     "margins",
     "measure",
+    "outputs",
     "recall",
     "silhouette_score",
     "silhouette_values",

@@ -1,7 +1,7 @@
-"""What the server's validation set says about a model, sample by sample: losses and margins per class.
+"""What the server's validation set says about a model: losses, margins and outputs per class.
 
-Both are linear (margins) or smooth (losses) in the model, so that a group mean has the mean of its members' margins: exactly
-for a linear head, nearly for a deep network.
+They are linear (margins, mean outputs) or smooth (losses) in the model, so that a group mean has the mean of its members'
+margins: exactly for a linear head, nearly for a deep network.
 """
 
 import numpy as np
@@ -46,6 +46,25 @@ def margins(logits: npt.ArrayLike, labels: npt.ArrayLike) -> FloatArray:
     with np.errstate(all="ignore"):
         means = _class_means(scores - scores.mean(axis=1, keepdims=True), true, scores.shape[1])
     return means[np.unique(true)]
+
+
+def outputs(logits: npt.ArrayLike, labels: npt.ArrayLike) -> FloatArray:
+    """float64[classes with samples + classes]: the loss of each class with samples, then the mean output of each class.
+
+    The mean output of class t is the mean over all samples of logit_t less the mean logit: by how much the model prefers t.
+    Clients that withhold a class lower it, and raise that class's loss. Both are in nats.
+
+    Args:
+        logits: float[samples, classes].
+        labels: int[samples].
+
+    Raises:
+        ShapeError, CalibrationError: As `class_losses`.
+    """
+    scores, true = _checked(logits, labels)
+    with np.errstate(all="ignore"):
+        preference = (scores - scores.mean(axis=1, keepdims=True)).mean(axis=0)
+    return np.concatenate([class_losses(scores, true)[np.unique(true)], preference])
 
 
 def _class_means(values: FloatArray, labels: IntArray, classes: int) -> FloatArray:

@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 
 from fedgt.errors import CalibrationError, ShapeError
-from fedgt.screen import class_losses, margins
+from fedgt.screen import class_losses, margins, outputs
 
 
 def test_the_margins_of_a_mean_of_linear_heads_are_the_mean_of_their_margins() -> None:
@@ -26,6 +26,16 @@ def test_one_number_added_to_all_logits_of_a_sample_changes_neither_losses_nor_m
     np.testing.assert_allclose(margins(moved, labels), margins(logits, labels), atol=1e-10)
 
 
+def test_outputs_are_the_losses_of_the_classes_and_how_much_the_model_prefers_each() -> None:
+    rng = np.random.default_rng(2)
+    logits, labels = rng.normal(size=(12, 4)), rng.integers(0, 3, 12)  # class 3 has no sample
+    found = outputs(logits, labels)
+    np.testing.assert_allclose(found[:3], class_losses(logits, labels)[:3])
+    np.testing.assert_allclose(found[3:], [np.mean([row[c] - row.mean() for row in logits]) for c in range(4)])
+    moved = logits + rng.normal(size=(12, 1)) * 50
+    np.testing.assert_allclose(outputs(moved, labels), found, atol=1e-10)
+
+
 def test_huge_logits_do_not_overflow() -> None:
     losses = class_losses(np.array([[1e4, -1e4], [1e4, -1e4]]), [0, 1])
     assert losses.tolist() == [0.0, 2e4]
@@ -37,7 +47,7 @@ def test_a_model_that_diverged_has_no_finite_loss_and_gives_no_warning(broken: l
     assert np.isnan(margins(np.array([broken, [0.0, 0.0]]), [0, 1])[:2]).any()
 
 
-@pytest.mark.parametrize("measured", [class_losses, margins])
+@pytest.mark.parametrize("measured", [class_losses, margins, outputs])
 @pytest.mark.parametrize(
     ("logits", "labels", "error", "message"),
     [
