@@ -1,7 +1,7 @@
 """Graded evidence on a small convolutional network trained from end to end on CIFAR-10: 15 clients, tested from round 5.
 
     FEDGT_DATA=<folder with cifar-10-batches-bin> python benchmarks/cifar_cnn.py [--seeds 20] [--first 0]
-        [--cells flip:0,flip:1,flip:3,flip:5] [--models build/cifar-cnn]
+        [--cells flip:0,flip:1,flip:3,flip:5] [--models build/cifar-cnn] [--validation 100] [--features outputs,margins]
 
 Needs torch. Each client has 1,600 images; SGD with momentum .9, learning rate .05, batch 64; one epoch a round. Attackers
 label class 5 (dog) as 3 (cat). The models of the three last of seven rounds are kept in `--models` (12 MB a run, some 200 s
@@ -41,7 +41,7 @@ from fedgt.screen import (
 from fedgt.types import BoolArray, FloatArray, LayeredEvidence
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "cifar_cnn.csv"
-KEY = ("seed", "attack", "malicious_clients", "placement", "features", "most_tests")
+KEY = ("seed", "attack", "malicious_clients", "placement", "validation_images", "features", "most_tests")
 COLUMNS = (
     *KEY,
     "tests",
@@ -55,7 +55,7 @@ COLUMNS = (
     "attack_accuracy_percent",
 )
 FEATURES = ("weights", "weights-alone", "outputs", "margins")
-CLIENTS, IMAGES, VALIDATION, SOURCE, TARGET = 15, 1600, 100, 5, 3
+CLIENTS, IMAGES, SET_APART, SOURCE, TARGET = 15, 1600, 2000, 5, 3
 FIRST_TEST, ROUNDS, PLACEMENTS = 5, 7, 3
 HEAD = 10 * 1024 + 10
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)
@@ -100,11 +100,11 @@ class Data:
         self.test = prepared(test)
 
     def shared_out(self, seed: int) -> tuple[Any, Any, Any]:
-        """Validation images, the images of each client, and the clients in the order in which they become attackers."""
+        """Images for validation, the images of each client, and the clients in the order in which they become attackers."""
         rng = np.random.default_rng(seed)
         order = rng.permutation(len(self.labels))
-        parts = order[2000 : 2000 + CLIENTS * IMAGES].reshape(CLIENTS, IMAGES)
-        return order[:VALIDATION], parts, rng.permutation(CLIENTS)
+        parts = order[SET_APART : SET_APART + CLIENTS * IMAGES].reshape(CLIENTS, IMAGES)
+        return order[:SET_APART], parts, rng.permutation(CLIENTS)
 
     def poisoned(self, attack: str, parts: Any) -> Any:
         """int64[images]: the labels that everybody trains on, these parts being the attackers'."""
@@ -212,20 +212,23 @@ def decided(found: list[LayeredEvidence], most: int) -> tuple[GradedDecoding, in
     return decision, tests
 
 
-def rows(data: Data, seed: int, attack: str, malicious: int, kept: Any) -> Iterator[dict[str, Any]]:
-    """All rows of one run."""
-    validation, _, ranking = data.shared_out(seed)
+def rows(
+    data: Data, seed: int, attack: str, malicious: int, kept: Any, features: list[str], size: int
+) -> Iterator[dict[str, Any]]:
+    """All rows of one run, with this many validation images."""
+    apart, _, ranking = data.shared_out(seed)
+    validation = apart[:size]
     images, labels = data.images[validation], data.labels[validation]
     model = network()
     for placement in range(PLACEMENTS):
         seats = np.random.default_rng([seed, malicious, placement]).permutation(CLIENTS)
         truth = np.isin(seats, ranking[:malicious])
         tests = [evidence(model, kept, number, seats, images, labels) for number in range(FIRST_TEST, ROUNDS + 1)]
-        for features in FEATURES:
-            for most in (1,) if features == "margins" else (1, len(tests)):
-                decision, needed = decided([one[features] for one in tests], most)
+        for kind in features:
+            for most in (1,) if kind == "margins" else (1, len(tests)):
+                decision, needed = decided([one[kind] for one in tests], most)
                 values = (
-                    *(seed, attack, malicious, placement, features, most, needed),
+                    *(seed, attack, malicious, placement, size, kind, most, needed),
                     int((truth & ~decision.flagged).sum()),
                     int((decision.flagged & ~truth).sum()),
                     int(decision.undecided.sum()),
@@ -238,37 +241,33 @@ def rows(data: Data, seed: int, attack: str, malicious: int, kept: Any) -> Itera
                 yield {name: str(value) for name, value in zip(COLUMNS, values, strict=True)}
 
 
-def known_rows() -> list[dict[str, str]]:
+def known_rows(results: Path) -> list[dict[str, str]]:
     """Those of earlier runs of this script."""
-    if not RESULTS.exists():
+    if not results.exists():
         return []
-    with RESULTS.open(newline="", encoding="utf-8") as file:
+    with results.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
 def table(found: list[dict[str, str]]) -> str:
     """Markdown: means over the runs of a cell and the placements."""
+    by = ("features", "validation_images", "most_tests", "attack", "malicious_clients")
+    cells: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    for one in found:
+        cells.setdefault(tuple(one[name] for name in by), []).append(one)
     lines = [
-        "| features | tests | attack | n_m | trials | missed | falsely accused | with an exclusion | attack accuracy |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| features | validation | tests | attack | n_m | trials | missed | falsely accused | accusing | attack accuracy |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    cells = dict.fromkeys(
-        (one["features"], one["most_tests"], one["attack"], one["malicious_clients"]) for one in found
-    )
-    for cell in sorted(cells, key=lambda one: (FEATURES.index(one[0]), *one[1:])):
-        these = [
-            one
-            for one in found
-            if (one["features"], one["most_tests"], one["attack"], one["malicious_clients"]) == cell
-        ]
+    for cell in sorted(cells, key=lambda one: (FEATURES.index(one[0]), int(one[1]), *one[2:])):
         missed, wrong, taken = (
-            np.array([float(one[name]) for one in these])
+            np.array([float(one[name]) for one in cells[cell]])
             for name in ("missed_clients", "falsely_accused_clients", "attack_accuracy_percent")
         )
-        accused = float(np.mean((missed < int(cell[3])) | (wrong > 0)))
+        accusing = float(np.mean((missed < int(cell[4])) | (wrong > 0)))
         lines.append(
-            f"| {cell[0]} | {cell[1]} | {cell[2]} | {cell[3]} | {len(these)} | {missed.mean():.2f} | {wrong.mean():.2f} | "
-            f"{100 * accused:.0f} % | {taken.mean():.0f} % |"
+            f"| {' | '.join(cell)} | {len(missed)} | {missed.mean():.2f} | {wrong.mean():.2f} | {100 * accusing:.0f} % | "
+            f"{taken.mean():.0f} % |"
         )
     return "\n".join(lines)
 
@@ -280,21 +279,28 @@ def main() -> None:
     arguments.add_argument("--first", type=int, default=0)
     arguments.add_argument("--cells", default="flip:0,flip:1,flip:3,flip:5")
     arguments.add_argument("--models", type=Path, default=Path("build/cifar-cnn"))
+    arguments.add_argument("--validation", type=int, default=100, help=f"images, {SET_APART} at most")
+    arguments.add_argument("--features", default=",".join(FEATURES))
+    arguments.add_argument("--results", type=Path, default=RESULTS)
     given = arguments.parse_args()
+    features = given.features.split(",")
     torch.set_num_threads(1)
     given.models.mkdir(parents=True, exist_ok=True)
     data = Data(Path(os.environ["FEDGT_DATA"]) / "cifar-10-batches-bin")
-    found = known_rows()
-    done = {(one["seed"], one["attack"], one["malicious_clients"]) for one in found}
-    new = not RESULTS.exists()
-    with RESULTS.open("a", newline="", encoding="utf-8") as file:
+    found = known_rows(given.results)
+    done = {tuple(one[name] for name in (*KEY[:3], "validation_images", "features")) for one in found}
+    new = not given.results.exists()
+    with given.results.open("a", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS)
         if new:
             writer.writeheader()
         for seed in range(given.first, given.first + given.seeds):
             honest: dict[int, Any] = {}
             for attack, malicious in (cell.split(":") for cell in given.cells.split(",")):
-                if (str(seed), attack, malicious) in done:
+                left = [
+                    one for one in features if (str(seed), attack, malicious, str(given.validation), one) not in done
+                ]
+                if not left:
                     continue
                 path = given.models / f"{seed}-{attack}-{malicious}.npz"
                 if not path.exists():
@@ -302,7 +308,7 @@ def main() -> None:
                     np.savez(part, **trained(data, seed, attack, int(malicious), honest))
                     part.rename(path)
                 with np.load(path) as kept:
-                    fresh = list(rows(data, seed, attack, int(malicious), dict(kept)))
+                    fresh = list(rows(data, seed, attack, int(malicious), dict(kept), left, given.validation))
                 writer.writerows(fresh)
                 file.flush()
                 found += fresh

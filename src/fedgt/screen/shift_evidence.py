@@ -37,7 +37,7 @@ _FLOOR = 1e-9
 _WORTH_WHILE = 25.0
 """Sets this many nats below the best, even if strengths could vary in every direction, are not looked at more closely."""
 
-_ALL_CLOSELY, _MOST_CLOSELY = 8192, 2048
+_ALL_CLOSELY, _MOST_CLOSELY = 8192, 1024
 """Up to the first number all sets that are scored at once are looked at more closely, as for 15 clients. Of more, as where
 there are millions of sets, only the nearest ones: the others count with nearly equal strengths."""
 
