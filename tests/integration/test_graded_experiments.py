@@ -40,7 +40,7 @@ def test_what_models_say_names_the_attackers_too_and_nobody_where_nobody_attacks
     assert (attacked.missed, attacked.falsely_excluded) == (0, 0)
     assert attacked.test is not None
     assert attacked.test.graded is not None
-    assert attacked.test.graded.effective_features <= 20  # ten losses and ten mean outputs
+    assert float(attacked.test.graded.effective_features or "inf") <= 20  # ten losses and ten mean outputs
     assert run(spec(attack__malicious=0, **changes)).falsely_excluded == 0
 
 
