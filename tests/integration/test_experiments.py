@@ -102,16 +102,16 @@ def test_rfa_takes_three_sums_a_round_and_says_what_its_privacy_rests_on() -> No
 
 def test_when_every_group_is_contaminated_the_run_stops_unless_the_policy_says_otherwise() -> None:
     """Case 38 end to end: a screen that calls all groups positive cannot be had from k-means, so outcomes are given."""
-    import fedgt.round as round_module
+    import fedgt.screening as screening_module
     from fedgt.types import Outcomes
 
-    real = round_module.cluster_screen  # type: ignore[attr-defined]
+    real = screening_module.cluster_screen  # type: ignore[attr-defined]
 
     def all_positive(*args: Any, **kwargs: Any) -> Any:
         return dataclasses.replace(real(*args, **kwargs), outcomes=Outcomes.parse("11111111"))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(round_module, "cluster_screen", all_positive)
+        patch.setattr(screening_module, "cluster_screen", all_positive)
         stopped = run(spec())
         kept = run(spec(decode__on_undecidable="keep-all"))
     assert stopped.status == "stopped"
@@ -225,13 +225,13 @@ def test_what_would_break_the_test_round_is_refused_before_the_first_round(chang
 
 
 def test_an_error_in_a_round_keeps_what_was_opened_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    import fedgt.round as round_module
+    import fedgt.screening as screening_module
     from fedgt.errors import ProtocolError
 
     def broken(*args: Any, **kwargs: Any) -> Any:
         raise ProtocolError("the screen broke")
 
-    monkeypatch.setattr(round_module, "cluster_screen", broken)
+    monkeypatch.setattr(screening_module, "cluster_screen", broken)
     result = run(spec(screen__round=2))
     assert result.status == "failed"
     assert result.reason == "round 2 failed: the screen broke"
