@@ -3,6 +3,7 @@
     FEDGT_DATA=<folder with MNIST/raw> python benchmarks/graded_rates.py [--seeds 50] [--designs graded-15x10-b,bch-15x8]
         [--cells null,flip,permutation] [--malicious 1,2,3] [--further none,chosen,random,repeated]
         [--dataset mnist|cifar10-lite0] [--round 1]
+    python benchmarks/graded_rates.py --ties [--seeds 50] [--designs bch-15x8]
 
 Every client is trained once honestly and once for each attack; a run takes for each client the model of what it is. Group
 means are plain sums here: that secure sums equal them is tested elsewhere. Rows go to docs/results/graded.csv (resumable);
@@ -11,6 +12,9 @@ all designs and cells see the same seeds, data and attackers.
 `--further`: what follows where clients stay undecided: no second test round; one with rows chosen by the posterior, or drawn
 at random, within r = 4 in the cautious account; or one with the same rows. Everybody trains again from the mean of
 all models.
+
+`--ties`: what ties alone leave wrong, for the same attackers: without noise, when all are accused who have a posterior above
+1/2 among the sets that move the sums in the same direction.
 """
 
 import argparse
@@ -18,6 +22,7 @@ import csv
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +32,7 @@ from fedgt._version import __version__
 from fedgt.decode import GradedDecoding, decode_graded
 from fedgt.design import named_design
 from fedgt.planning.next_rows import next_rows
+from fedgt.planning.ties import ties
 from fedgt.screen import class_losses, graded_screen
 from fedgt.train import (
     Attack,
@@ -208,15 +214,35 @@ def _further(rows: FloatArray, found: GradedDecoding, further: str, rng: np.rand
     return None if design is None else design.matrix.astype(np.float64)
 
 
+def _drawn(seed: int, malicious: int, clients: int) -> tuple[np.random.Generator, IntArray, IntArray]:
+    """The generator of a run, its attackers, and the client of each column."""
+    rng = np.random.default_rng([seed, malicious, 1])
+    return rng, rng.choice(clients, malicious, replace=False), rng.permutation(clients)
+
+
+def _left_by_ties(name: str, seeds: Sequence[int]) -> None:
+    design = named_design(name)
+    found = ties(design, (design.clients - 1) // 2)
+    sets = found.sets.astype(np.bool_)
+    prior = np.array([1 / comb(design.clients, int(size)) for size in sets.sum(axis=1)])
+    for malicious in range(1, found.n_max + 1):
+        wrong = []
+        for seed in seeds:
+            _, attackers, seats = _drawn(seed, malicious, design.clients)
+            truth = np.isin(seats, attackers)
+            tied = found.label == found.label[(sets == truth).all(axis=1)]
+            posterior = prior[tied] @ sets[tied] / prior[tied].sum()
+            wrong.append(int(((posterior > 0.5) != truth).sum()))
+        print(f"{name}, {malicious}: {np.mean(wrong):.2f} wrong by ties alone")
+
+
 def _run(dataset: str, round: int, design_name: str, cell: str, malicious: int, seed: int, further: str) -> Row:
     design = named_design(design_name)
     world = _world(dataset, seed, design.clients, _partition_of(cell))
-    rng = np.random.default_rng([seed, malicious, 1])
-    attackers = rng.choice(design.clients, malicious, replace=False)
+    rng, attackers, seats = _drawn(seed, malicious, design.clients)
     kinds = ["honest"] * design.clients
     for turn, j in enumerate(attackers):
         kinds[j] = CELLS[cell][turn % len(CELLS[cell])]
-    seats = rng.permutation(design.clients)  # column -> client
     rows = design.matrix.astype(np.float64)
     largest = 8 if design.clients == 30 else (design.clients - 1) // 2
     models, start = world.first(kinds), world.start
@@ -275,7 +301,12 @@ def main() -> None:
     arguments.add_argument("--further", default="none")
     arguments.add_argument("--dataset", default="mnist", choices=["mnist", "cifar10-lite0"])
     arguments.add_argument("--round", type=int, default=1, help="of the test; everybody trains until then")
+    arguments.add_argument("--ties", action="store_true")
     given = arguments.parse_args()
+    if given.ties:
+        for design in given.designs.split(","):
+            _left_by_ties(design, range(given.first, given.first + given.seeds))
+        return
     key = ("dataset", "round", "design", "cell", "malicious_clients", "seed", "further")
     known = {tuple(row[name] for name in key): row for row in _read()}
     cases = [

@@ -164,7 +164,10 @@ class SetEvidence(Protocol):
     """Evidence that is correlated across groups: it can only score whole sets of malicious clients."""
 
     def log_likelihood(self, sets: BoolArray) -> FloatArray:
-        """float64[B]: log P(observation | exactly these clients are malicious) for bool[B, clients]."""
+        """float64[B]: log P(observation | exactly these clients are malicious) for bool[B, clients].
+
+        Several threads may ask at once.
+        """
         ...
 
 

@@ -1,5 +1,7 @@
 """Graded evidence against slow textbook forms."""
 
+import os
+import time
 from itertools import combinations
 from math import comb
 
@@ -7,8 +9,9 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal, wishart
 
+import fedgt.decode.sets as sets_module
 import fedgt.screen.shift_evidence as shift
-from fedgt.decode import decode_sets, sparse_prior
+from fedgt.decode import CountPrior, decode_sets, sparse_prior
 from fedgt.decode.sets import all_sets
 from fedgt.errors import ShapeError
 from fedgt.screen import class_losses, contrasts, damage, label_under_attack, margins
@@ -181,6 +184,46 @@ def test_more_known_clients_than_the_largest_set_are_refused() -> None:
         decode_sets(_Nothing(), clients=3, prior=sparse_prior(3, 1), beside=(0, 2))
     with pytest.raises(ShapeError, match="of 3 clients are needed"):
         decode_sets(_Nothing(), clients=3, prior=sparse_prior(3, 2), beside=(7,))
+
+
+def test_sets_scored_by_several_threads_keep_their_scores_however_long_each_batch_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    class Slower:
+        def log_likelihood(self, sets: np.ndarray) -> np.ndarray:
+            asked.append(len(sets))
+            time.sleep(0.01 if len(asked) % 2 else 0.0)  # so that batches are ready in another order
+            return np.asarray(3.0 * sets[:, 0] - 2.0 * sets[:, 5] + 0.1 * sets.sum(axis=1))
+
+    monkeypatch.setattr(sets_module, "_BATCH", 16)
+    monkeypatch.setattr(sets_module, "_MOST_THREADS", 4)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    prior = CountPrior.uniform(4)
+    found = decode_sets(Slower(), clients=8, prior=prior, best=1)
+    assert len(asked) > 8
+    chance = {
+        one: np.exp(3.0 * (0 in one) - 2.0 * (5 in one) + 0.1 * size) * prior.weights[size] / comb(8, size)
+        for size in range(5)
+        for one in combinations(range(8), size)
+    }
+    assert sum(asked) == found.sets == len(chance)
+    total = sum(chance.values())
+    for j in range(8):
+        within = sum(value for one, value in chance.items() if j in one)
+        assert 1 / (1 + np.exp(found.log_odds[j])) == pytest.approx(within / total)
+
+
+def test_an_error_while_sets_are_scored_is_not_lost_in_a_thread() -> None:
+    class Failing:
+        def log_likelihood(self, sets: np.ndarray) -> np.ndarray:
+            if sets.sum() > 10:
+                raise ArithmeticError("no score")
+            return np.zeros(len(sets))
+
+    with pytest.raises(ArithmeticError, match="no score"):
+        decode_sets(Failing(), clients=6, prior=sparse_prior(6, 5))
 
 
 class _Nothing:

@@ -10,9 +10,9 @@ from fedgt.design import named_design
 from fedgt.planning.next_rows import _Sieve, confusion
 from fedgt.privacy import minimum_support
 from fedgt.screen import contrasts, damage
-from fedgt.screen.damage import _RISES, _SHARE
+from fedgt.screen.damage import _RISES, _SHARE, _rise_of
 from fedgt.screen.graded_evidence import MixedEvidence, Rows
-from fedgt.screen.shift_evidence import ShiftEvidence
+from fedgt.screen.shift_evidence import ShiftEvidence, _pivots, log_sum
 from fedgt.screen.sphericity import sphericity, statistic
 
 SETS = np.concatenate([chunk for _, chunk in all_sets(7, 3)])
@@ -42,6 +42,31 @@ def test_the_evidence_is_the_wishart_density_averaged_over_degrees_and_integrate
         found = float(table.log_evidence(statistic(values, np.array([divided])))[0])
         offsets.append(average + (k + 1) / 2 * np.log(values).sum() - found)
     np.testing.assert_allclose(offsets, offsets[0], atol=1e-4)
+
+
+def test_sums_of_exponentials_and_pivots_are_those_of_numpy() -> None:
+    rng = np.random.default_rng(8)
+    logs = rng.normal(size=(4, 300)) * 10.0 ** rng.uniform(-1, 2.8, 300)
+    logs[rng.random(logs.shape) < 0.3] = -np.inf
+    assert np.isneginf(logs).all(axis=0).any()
+    assert not np.isneginf(logs).all(axis=0).all()
+    with np.errstate(invalid="ignore"):
+        textbook = np.logaddexp.reduce(logs, axis=0)
+    np.testing.assert_allclose(log_sum(logs.copy()), textbook, rtol=1e-12)
+    roots = rng.normal(size=(50, 6, 8))
+    matrices = roots @ roots.transpose(0, 2, 1)
+    diagonals = np.diagonal(np.linalg.cholesky(matrices), axis1=1, axis2=2)
+    found = _pivots(np.ascontiguousarray(np.tril(matrices).transpose(1, 2, 0)))
+    np.testing.assert_allclose(found.T, diagonals**2, rtol=1e-10)
+
+
+@pytest.mark.parametrize("contrasts", [2, 9, 30])
+def test_how_the_loss_follows_a_set_is_interpolated_closely(contrasts: int) -> None:
+    explained = np.concatenate([np.linspace(0, 1, 5001), 1 - 10.0 ** -np.arange(1, 12)])
+    ratios = _RISES[:, None] / (1 + _RISES[:, None])
+    exact = -contrasts / 2 * np.log1p(-explained * ratios) - np.log1p(_RISES[:, None]) / 2
+    exact = _SHARE * (np.logaddexp.reduce(exact, axis=0) - np.log(len(_RISES)))
+    np.testing.assert_allclose(_rise_of(explained, contrasts), exact, atol=1e-7)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -1,6 +1,9 @@
 """Exact search over all sets of malicious clients, for evidence that can only score whole sets (`SetEvidence`)."""
 
+import os
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from math import comb
@@ -16,6 +19,7 @@ from fedgt.types import BoolArray, FloatArray, IntArray, SetEvidence, frozen
 MAX_SETS = 20_000_000
 """As many sets are scored at most."""
 _BATCH = 1 << 16
+_MOST_THREADS = 4  # each holds a batch and some ten numbers a set
 _TIE = 1e-9
 _SMALL = 1e-280
 
@@ -146,14 +150,13 @@ def _scored(
     possible = np.zeros((2, clients), dtype=np.bool_)
     by_count = np.zeros(limit + 1)
     top_scores, top_sets = np.empty(0), np.empty((0, clients), dtype=np.bool_)
-    for q, sets in batches:
-        scores = evidence.log_likelihood(sets)
-        if scores.shape != (len(sets),) or not (scores < np.inf).all():
+    for q, sets, likelihood in _by_threads(evidence, batches):
+        if likelihood.shape != (len(sets),) or not (likelihood < np.inf).all():
             raise ShapeError(
-                f"the evidence scored {len(sets)} sets with shape {scores.shape}, NaN or inf; one log-likelihood each is "
-                "needed, finite or -inf"
+                f"the evidence scored {len(sets)} sets with shape {likelihood.shape}, NaN or inf; one log-likelihood each "
+                "is needed, finite or -inf"
             )
-        scores = scores + _log_prior_of(sets, q, prior, clients)
+        scores = likelihood + _log_prior_of(sets, q, prior, clients)
         peak = float(scores.max())
         if peak > scale:
             factor = np.exp(scale - peak) if np.isfinite(scale) else 0.0
@@ -187,6 +190,22 @@ def _scored(
         top_scores=top_scores,
         top_sets=top_sets,
     )
+
+
+def _by_threads(
+    evidence: SetEvidence, batches: Iterator[tuple[int, BoolArray]]
+) -> Iterator[tuple[int, BoolArray, FloatArray]]:
+    """Each batch with its scores, in the order given: numpy's loops let other threads run, which score the next batches."""
+    workers = min(os.cpu_count() or 1, _MOST_THREADS)
+    waiting: deque[tuple[int, BoolArray, Future[FloatArray]]] = deque()
+    with ThreadPoolExecutor(workers) as pool:
+        for q, sets in batches:
+            waiting.append((q, sets, pool.submit(evidence.log_likelihood, sets)))
+            if len(waiting) > workers:
+                ready, those, scores = waiting.popleft()
+                yield ready, those, scores.result()
+        for ready, those, scores in waiting:
+            yield ready, those, scores.result()
 
 
 def _column_log_sums(scores: FloatArray, member: BoolArray) -> FloatArray:

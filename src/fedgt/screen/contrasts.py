@@ -11,18 +11,22 @@ of 1 : 20 look like malice.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fedgt.errors import DesignError, ShapeError
-from fedgt.types import FloatArray, frozen
+from fedgt.types import BoolArray, FloatArray, frozen
 
 _RANK = 1e-9
 """Directions with less than this fraction of the largest noise are combinations of groups that repeat each other."""
 
 _UNEQUAL = 0.1
 """Progress that spreads by more than this is not the same for all."""
+
+_NOTHING = 1e-9
+"""A set moves nothing whose squared shift is at most this fraction of the largest of one client."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -95,3 +99,36 @@ def contrasts(weights: npt.ArrayLike, samples: npt.ArrayLike) -> Contrasts:
         return nothing
     transform = complement.T @ whitening
     return Contrasts(transform=transform, shifts=transform @ shares)
+
+
+class Moved(NamedTuple):
+    """How far sets of clients move the contrasts.
+
+    Attributes:
+        along: float64[B, contrasts]: the sum of the columns of `shifts`.
+        squared: float64[B]: its squared length; 1 where it is nothing.
+        spread: float64[B]: the summed squared lengths of the columns, in units of it.
+        able: bool[B]: whether it is something.
+    """
+
+    along: FloatArray
+    squared: FloatArray
+    spread: FloatArray
+    able: BoolArray
+
+
+def moved(shifts: FloatArray, sets: BoolArray | FloatArray) -> Moved:
+    """How far each set moves the contrasts: the same for all lines through them, and for the losses.
+
+    Args:
+        shifts: float64[contrasts, clients]; see `Contrasts`.
+        sets: bool[B, clients].
+    """
+    # Float products, not boolean ones, so that the linear algebra library does them.
+    members = np.asarray(sets, dtype=np.float64)
+    along = members @ shifts.T
+    squared = np.einsum("bk,bk->b", along, along)
+    lengths = np.einsum("kj,kj->j", shifts, shifts)
+    able = squared > _NOTHING * lengths.max(initial=0.0)
+    squared[~able] = 1.0
+    return Moved(along, squared, members @ lengths / squared, able)

@@ -15,7 +15,7 @@ from scipy.special import stdtr
 from scipy.stats import t as student
 
 from fedgt.errors import ShapeError
-from fedgt.screen.contrasts import Contrasts
+from fedgt.screen.contrasts import Contrasts, Moved, moved
 from fedgt.types import BoolArray, FloatArray, frozen
 
 _SHARE = 0.5
@@ -23,6 +23,9 @@ _SHARE = 0.5
 
 _RISES = 10.0 ** np.arange(0.0, 3.1, 0.5)
 """Signal-to-noise ratios of the balanced loss along a set, log-uniform."""
+
+_MOST_EXPLAINED = _RISES[-1] / (1.0 + _RISES[-1])
+_LONGEST = float(np.log1p(_RISES[-1]))
 
 _SIGNIFICANT = 0.01
 """Family-wise error of naming a label."""
@@ -57,9 +60,14 @@ class Damage:
         object.__setattr__(self, "by_class", frozen(self.by_class, np.float64))
         object.__setattr__(self, "classes", frozen(self.classes, np.int64))
 
-    def log_harm(self, sets: BoolArray | FloatArray) -> FloatArray:
-        """float64[B]: `log_harmful` and `log_risen` together, bool[B, clients] given."""
-        products, squared = self._along(sets)
+    def log_harm(self, sets: BoolArray | FloatArray, shift: Moved | None = None) -> FloatArray:
+        """float64[B]: `log_harmful` and `log_risen` together.
+
+        Args:
+            sets: bool[B, clients].
+            shift: What `moved` says of them, if it is known.
+        """
+        products, squared = self._along(sets, shift)
         both: FloatArray = self._harmful(products, squared) + self._risen(products, squared)
         return both
 
@@ -84,24 +92,21 @@ class Damage:
         Args:
             posterior: float64[clients]: P(malicious).
         """
-        moved = posterior[None] @ self.shifts.T
+        along = posterior[None] @ self.shifts.T
         freedom = len(self.shifts) - 1
-        by_class = student.sf(self._t(moved, self.by_class)[1][0], freedom)
-        overall = student.sf(self._t(moved, self.by_class.mean(axis=1, keepdims=True))[1][0, 0], freedom)
+        by_class = student.sf(self._t(along, self.by_class)[1][0], freedom)
+        overall = student.sf(self._t(along, self.by_class.mean(axis=1, keepdims=True))[1][0, 0], freedom)
         return min(1.0, 2.0 * float(min(overall, by_class.min() * by_class.size)))
 
-    def _along(self, sets: BoolArray | FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _along(self, sets: BoolArray | FloatArray, shift: Moved | None = None) -> tuple[FloatArray, FloatArray]:
         """Products of the losses with what each set moves, float64[B, classes], and its squared length, float64[B].
 
         Where a set moves nothing the products are 0 and the length 1.
         """
-        moved = np.asarray(sets, dtype=np.float64) @ self.shifts.T
-        squared = np.einsum("bk,bk->b", moved, moved)
-        products: FloatArray = moved @ self.by_class
-        idle = squared <= _MOVES * squared.max(initial=0.0)
-        if idle.any():
-            products[idle], squared[idle] = 0.0, 1.0
-        return products, squared
+        known = moved(self.shifts, sets) if shift is None else shift
+        products: FloatArray = known.along @ self.by_class
+        products[~known.able] = 0.0
+        return products, known.squared
 
     def _harmful(self, products: FloatArray, squared: FloatArray) -> FloatArray:
         energies = np.einsum("kc,kc->c", self.by_class, self.by_class)
@@ -122,13 +127,7 @@ class Damage:
             return np.zeros(len(products))
         overall = products @ np.full(products.shape[1], 1.0 / products.shape[1])
         explained = np.minimum(overall**2 / squared / size, 1.0)
-        # A mean over the signal-to-noise ratios, in units of its largest power so that nothing overflows.
-        half = 0.5 * len(mean)
-        least = 1.0 - explained * (_RISES[-1] / (1.0 + _RISES[-1]))
-        total = np.zeros(len(explained))
-        for rise in _RISES:
-            total += (1.0 + rise) ** -0.5 * (least / (1.0 - explained * (rise / (1.0 + rise)))) ** half
-        ratio: FloatArray = _SHARE * (np.log(total / len(_RISES)) - half * np.log(least))
+        ratio = _rise_of(explained, len(mean))
         ratio[explained <= 0] = 0.0
         return ratio
 
@@ -145,6 +144,30 @@ class Damage:
         length = np.where(able, squared, 1.0)
         product = np.where(able, moved @ losses, 0.0)
         return product / length, self._t_of(product, np.einsum("kc,kc->c", losses, losses), length)
+
+
+def _rise_of(explained: FloatArray, contrasts: int) -> FloatArray:
+    """float64[B]: tempered log-likelihood ratio of losses of which a set explains this part, the mean over `_RISES`.
+
+    By linear interpolation over -log of what is left at the largest ratio, with an error below 1e-7.
+    """
+    table = _rise_table(contrasts)
+    position = np.log(1.0 - explained * _MOST_EXPLAINED)
+    position *= -(len(table) - 2) / _LONGEST
+    low = np.clip(position.astype(np.intp), 0, len(table) - 2)
+    below = table[low]
+    ratio: FloatArray = below + (position - low) * (table[low + 1] - below)
+    return ratio
+
+
+@lru_cache(maxsize=64)
+def _rise_table(contrasts: int) -> FloatArray:
+    left = np.linspace(0.0, _LONGEST, _POINTS)
+    explained = -np.expm1(-left) / _MOST_EXPLAINED
+    terms = (1.0 + _RISES) ** -0.5 * (1.0 - explained[:, None] * (_RISES / (1.0 + _RISES))) ** (-0.5 * contrasts)
+    ratio = _SHARE * np.log(terms.mean(axis=1))
+    # One more entry, so that the last one has a right neighbour.
+    return frozen(np.append(ratio, ratio[-1]), np.float64)
 
 
 def _harm_of(correlation: FloatArray, freedom: int) -> FloatArray:

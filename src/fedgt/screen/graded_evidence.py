@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedgt.screen.contrasts import Moved, moved
 from fedgt.screen.damage import Damage
-from fedgt.screen.shift_evidence import ShiftEvidence, shift_evidence
+from fedgt.screen.shift_evidence import ShiftEvidence, log_sum, shift_evidence
 from fedgt.types import BoolArray, FloatArray, frozen
 
 HONEST_LINE = 0.5
@@ -73,16 +74,21 @@ class MixedEvidence:
         """By how many nats there is a line at all, against noise: no set has more evidence."""
         return float(np.logaddexp.reduce([one.weight for one in self.rows]))
 
-    def log_likelihood(self, sets: BoolArray | FloatArray) -> FloatArray:
-        """float64[B]: log-likelihood ratio of each set against noise; for the empty set, of honest clients against noise."""
+    def log_likelihood(self, sets: BoolArray | FloatArray, shift: Moved | None = None) -> FloatArray:
+        """float64[B]: log-likelihood ratio of each set against noise; for the empty set, of honest clients against noise.
+
+        Args:
+            sets: bool[B, clients].
+            shift: How far they move the contrasts of the first hypothesis, if it is known.
+        """
         members = np.asarray(sets, dtype=np.float64)
-        moved = self.rows[0].shift.moved(members)
-        same = [np.array_equal(one.shift.shifts, self.rows[0].shift.shifts) for one in self.rows]
-        ratios = [
-            one.weight + one.shift.explained(members, moved if alike else None)
-            for one, alike in zip(self.rows, same, strict=True)
-        ]
-        likelihood: FloatArray = ratios[0] if len(ratios) == 1 else np.logaddexp.reduce(ratios, axis=0)
+        first = self.rows[0].shift.shifts
+        known = moved(first, members) if shift is None else shift
+        ratios = np.empty((len(self.rows), len(members)))
+        for number, one in enumerate(self.rows):
+            same = np.array_equal(one.shift.shifts, first)
+            ratios[number] = one.weight + one.shift.explained(members, known if same else None)
+        likelihood = ratios[0] if len(ratios) == 1 else log_sum(ratios)
         likelihood[~sets.any(axis=1)] = self.honest()
         return likelihood
 
@@ -124,9 +130,10 @@ class GradedEvidence:
     def log_likelihood(self, sets: BoolArray) -> FloatArray:
         """float64[B]: log-likelihood ratio of each set being malicious against nobody, and of its doing harm."""
         members = sets.astype(np.float64)
-        harm = self.damage.log_harm(members)
+        shift = moved(self.damage.shifts, members)
+        harm = self.damage.log_harm(members, shift)
         harm[~sets.any(axis=1)] = np.log(0.5)
-        likelihood: FloatArray = self.mixture.log_likelihood(members) + harm
+        likelihood: FloatArray = self.mixture.log_likelihood(members, shift) + harm
         return likelihood
 
     def explained(self, sets: BoolArray) -> FloatArray:
@@ -165,10 +172,10 @@ class GradedEvidence:
     def given(self, attackers: BoolArray) -> ShiftEvidence | None:
         """Evidence about a second set, when this one's shift is known to be one of the two strongest lines."""
         strongest = self.strongest
-        moved = strongest.shift.shifts @ attackers.astype(np.float64)
-        if len(strongest.gram) < 4 or not np.linalg.norm(moved) > 0:
+        along = strongest.shift.shifts @ attackers.astype(np.float64)
+        if len(strongest.gram) < 4 or not np.linalg.norm(along) > 0:
             return None
-        complement = np.linalg.svd(moved[:, None])[0][:, 1:]
+        complement = np.linalg.svd(along[:, None])[0][:, 1:]
         values, vectors = np.linalg.eigh(strongest.gram)
         # Of the plane of the two strongest lines, what is orthogonal to this shift; the noise is that of the other lines.
         plane = complement.T @ (vectors[:, -2:] * values[-2:]) @ vectors[:, -2:].T @ complement
@@ -192,15 +199,15 @@ class GradedEvidence:
 
 def _beside(rows: Rows, attackers: BoolArray) -> Rows | None:
     """The same rows without what a known set of attackers explains; None where nothing is left."""
-    moved = rows.shift.shifts @ attackers.astype(np.float64)
-    size = float(moved @ moved)
+    along = rows.shift.shifts @ attackers.astype(np.float64)
+    size = float(along @ along)
     if not size > 0:
         return rows
-    near = float(moved @ rows.shift.direction) ** 2 / size > _NEAR
+    near = float(along @ rows.shift.direction) ** 2 / size > _NEAR
     if near or float(rows.shift.explained(attackers[None])[0]) > -_EXPLAINS:
         others = np.linalg.eigh(rows.gram).eigenvectors[:, :-1]
     else:
-        others = np.linalg.svd(moved[:, None])[0][:, 1:]
+        others = np.linalg.svd(along[:, None])[0][:, 1:]
     gram = others.T @ rows.gram @ others
     line = shift_evidence(gram, others.T @ rows.shift.shifts, features=rows.features)
     return None if line is None else replace(rows, gram=gram, shift=line)
