@@ -1,0 +1,43 @@
+"""A run of `flower_app` with all nodes in this process."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from flwr.app import Message
+
+import flower_app as app
+from fedgt.flower import FlowerRound, InProcessGrid
+
+CONFIG: dict[str, Any] = {
+    "clients": 15,
+    "privacy": 4,
+    "rounds": 2,
+    "timeout": 20.0,
+    "wait": 0.0,
+    "malicious": "3",
+}
+SMALL = CONFIG | {"clients": 5, "privacy": 2}
+NAMES = tuple(f"client-{number}" for number in range(15))
+
+
+def nodes(count: int = 15, **config: Any) -> dict[int, dict[str, Any]]:
+    return {100 + number: {"partition-id": number} | config for number in range(count)}
+
+
+def played(grid: InProcessGrid, **changes: Any) -> list[FlowerRound]:
+    return list(app.federation(CONFIG | changes).start(grid, app.initial()))
+
+
+def trips(grid: InProcessGrid) -> list[tuple[str, list[int]]]:
+    """Filled with the type of every trip and the nodes that it goes to."""
+    pushed: list[tuple[str, list[int]]] = []
+    push = grid.push_messages
+
+    def counted(messages: Iterable[Message]) -> Iterable[str]:
+        batch = list(messages)
+        (kind,) = {message.metadata.message_type for message in batch}
+        pushed.append((kind, [message.metadata.dst_node_id for message in batch]))
+        return push(batch)
+
+    grid.push_messages = counted  # type: ignore[method-assign]
+    return pushed
