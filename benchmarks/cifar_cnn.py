@@ -37,6 +37,7 @@ from fedgt.screen import (
     margin_screen,
     margins,
     outputs,
+    together,
 )
 from fedgt.types import BoolArray, FloatArray, LayeredEvidence
 
@@ -206,7 +207,8 @@ def evidence(model: Any, kept: Any, number: int, seats: Any, images: Any, labels
 def decided(found: list[LayeredEvidence], most: int) -> tuple[GradedDecoding, int]:
     """The decision with at most so many test rounds, and how many were needed."""
     for tests in range(1, most + 1):
-        decision = decode_graded([one for one in found[:tests] if one is not None], clients=CLIENTS, largest=7)
+        evidence = together([one for one in found[:tests] if one is not None])
+        decision = decode_graded(evidence, clients=CLIENTS, largest=7)
         if not decision.undecided.any():
             break
     return decision, tests

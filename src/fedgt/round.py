@@ -28,6 +28,7 @@ from fedgt.screen import (
     MarginEvidence,
     ScreenResult,
     label_under_attack,
+    together,
 )
 from fedgt.screening import check_layer, clusters_of, graded_of, real_rows
 from fedgt.secagg import GroupSum
@@ -140,7 +141,7 @@ def screening_round(
     found: Decoding | GradedDecoding
     if screen.kind == "graded":
         tested = graded_of(federation, sums, parameters, real, validation, screen)
-        evidence = [*earlier, *([tested.evidence] if tested.evidence is not None else [])]
+        evidence = together([*earlier, *([tested.evidence] if tested.evidence is not None else [])])
         found = decode_graded(
             evidence,
             clients=real.design.clients,

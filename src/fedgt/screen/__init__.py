@@ -21,6 +21,7 @@ from fedgt.screen.margin_screen import margin_screen
 from fedgt.screen.projection import first_component, layer_features
 from fedgt.screen.second_opinion import SecondOpinion
 from fedgt.screen.significance import SIGNIFICANT, evidence_of_difference
+from fedgt.screen.together import together
 from fedgt.screen.utility import Utility, balanced_accuracy, measure, recall, top1_accuracy
 
 __all__ = [
@@ -61,5 +62,6 @@ __all__ = [
     "recall",
     "silhouette_score",
     "silhouette_values",
+    "together",
     "top1_accuracy",
 ]

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedgt.screen.contrasts import Moved, moved
 from fedgt.screen.damage import Damage
-from fedgt.screen.shift_evidence import ShiftEvidence, log_sum, shift_evidence
+from fedgt.screen.shift_evidence import TEMPER, ShiftEvidence, log_sum, shift_evidence
 from fedgt.types import BoolArray, FloatArray, frozen
 
 HONEST_LINE = 0.5
@@ -42,6 +42,8 @@ class Rows:
         gram: float64[contrasts, contrasts] of these features.
         features: How many they are.
         shift: The strongest line in them.
+        effective_features: How many of them vary independently, where it is known from elsewhere.
+        power: To which likelihoods are raised.
     """
 
     labels: tuple[int, ...]
@@ -49,10 +51,18 @@ class Rows:
     gram: FloatArray
     features: int
     shift: ShiftEvidence
+    effective_features: float | None = None
+    power: float = TEMPER
 
     def __post_init__(self) -> None:
         """Freeze."""
         object.__setattr__(self, "gram", frozen(self.gram, np.float64))
+
+    def line(self, gram: FloatArray, shifts: FloatArray) -> ShiftEvidence | None:
+        """The strongest line in other contrasts of the same features."""
+        return shift_evidence(
+            gram, shifts, features=self.features, effective_features=self.effective_features, power=self.power
+        )
 
     @property
     def weight(self) -> float:
@@ -114,13 +124,20 @@ class GradedEvidence:
         hypotheses: All of them, in a fixed order; the first is that of all rows.
         mixture: The most likely ones.
         damage: The losses.
+        observed: float64[contrasts, features]: what was compared, if it is not a layer; for `together`.
         opinion: A second kind of evidence, bool[B, clients] -> float64[B] in nats, if there is one; see `LayeredEvidence`.
     """
 
     hypotheses: tuple[Rows, ...]
     mixture: MixedEvidence
     damage: Damage
+    observed: FloatArray | None = None
     opinion: Callable[[BoolArray], FloatArray] | None = None
+
+    def __post_init__(self) -> None:
+        """Freeze."""
+        if self.observed is not None:
+            object.__setattr__(self, "observed", frozen(self.observed, np.float64))
 
     @property
     def strongest(self) -> Rows:
@@ -157,7 +174,7 @@ class GradedEvidence:
         strongest = self.strongest
         values, vectors = np.linalg.eigh(strongest.gram)
         others = vectors[:, :-1]
-        line = shift_evidence(np.diag(values[:-1]), others.T @ strongest.shift.shifts, features=strongest.features)
+        line = strongest.line(np.diag(values[:-1]), others.T @ strongest.shift.shifts)
         return 0.0 if line is None else line.some()
 
     def second(self, attackers: BoolArray) -> MixedEvidence | None:
@@ -186,7 +203,8 @@ class GradedEvidence:
             noise * (np.eye(len(plane)) - leading) + max(length[-1], noise) * leading,
             complement.T @ strongest.shift.shifts,
             features=strongest.features,
-            effective_features=_effective_features(values[:-2], strongest),
+            effective_features=strongest.effective_features or _effective_features(values[:-2], strongest),
+            power=strongest.power,
         )
 
     def lines(self, count: int) -> tuple[ShiftEvidence, ...]:
@@ -209,7 +227,7 @@ def _beside(rows: Rows, attackers: BoolArray) -> Rows | None:
     else:
         others = np.linalg.svd(along[:, None])[0][:, 1:]
     gram = others.T @ rows.gram @ others
-    line = shift_evidence(gram, others.T @ rows.shift.shifts, features=rows.features)
+    line = rows.line(gram, others.T @ rows.shift.shifts)
     return None if line is None else replace(rows, gram=gram, shift=line)
 
 

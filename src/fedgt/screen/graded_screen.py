@@ -123,7 +123,10 @@ def graded_screen(
     if mixture is None:
         return no_difference(tested, loss, omitted)
     evidence = GradedEvidence(
-        hypotheses=tuple(hypotheses), mixture=mixture, damage=damage(parts, losses[tested], label=label)
+        hypotheses=tuple(hypotheses),
+        mixture=mixture,
+        damage=damage(parts, losses[tested], label=label),
+        observed=parts.transform @ centred if layers.ndim == 2 else None,
     )
     strongest = evidence.strongest
     where = (

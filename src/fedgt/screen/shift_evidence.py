@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from fedgt.screen.contrasts import Moved, moved
-from fedgt.screen.sphericity import Sphericity, sphericity, statistic
+from fedgt.screen.sphericity import Sphericity, known_degrees, sphericity, statistic
 from fedgt.types import BoolArray, FloatArray, frozen
 
 STRENGTH_SPREADS = ((0.03, 0.6), (0.12, 0.3), (0.35, 0.1))
@@ -181,7 +181,12 @@ def _pivots(matrices: FloatArray) -> FloatArray:
 
 
 def shift_evidence(
-    gram: FloatArray, shifts: FloatArray, *, features: int, effective_features: float | None = None
+    gram: FloatArray,
+    shifts: FloatArray,
+    *,
+    features: int,
+    effective_features: float | None = None,
+    power: float = TEMPER,
 ) -> ShiftEvidence | None:
     """Read the leading line off a Gram matrix of contrasts.
 
@@ -189,38 +194,41 @@ def shift_evidence(
         gram: float64[k, k], Y Y^T of the contrasts Y.
         shifts: float64[k, clients]; see `Contrasts`.
         features: The number of features that Y has.
-        effective_features: D, where it is known from elsewhere.
+        effective_features: D, where it is known from elsewhere; learnt from the Gram matrix where not.
+        power: To which likelihoods are raised.
 
     Returns:
         The evidence; None where all group means are equal, or fewer than two contrasts leave nothing to compare a line with.
 
     Raises:
-        ShapeError: If there are not more features than contrasts.
+        ShapeError: If D is to be learnt, and there are not more features than contrasts.
     """
     if len(gram) < 2 or not np.trace(gram) > 0:
         return None
     values, vectors = np.linalg.eigh(gram)
     values, vectors = values[::-1], vectors[:, ::-1]
     values = np.maximum(values, _FLOOR * float(values.mean()))
-    table = sphericity(len(values), features)
-    return _line(values, vectors[:, 0], shifts, table, effective_features)
+    if effective_features is None:
+        table = sphericity(len(values), features)
+    else:
+        table = known_degrees(len(values), effective_features)
+    return _line(values, vectors[:, 0], shifts, table, power)
 
 
 def _line(
-    values: FloatArray, direction: FloatArray, shifts: FloatArray, table: Sphericity, degrees: float | None
+    values: FloatArray, direction: FloatArray, shifts: FloatArray, table: Sphericity, power: float
 ) -> ShiftEvidence:
     noise = float(values[1:].mean())
     signal = max((float(values[0]) - noise) / noise, float(_SIGNALS[0]))
-    if degrees is None:
-        degrees = table.effective_features(float(statistic(values, np.array([1.0 + signal]))[0]))
+    degrees = table.effective_features(float(statistic(values, np.array([1.0 + signal]))[0]))
     line = table.log_evidence(statistic(values, 1.0 + _SIGNALS))
     nobody = table.log_evidence(statistic(values, np.ones(1)))
     return ShiftEvidence(
         shifts=shifts,
         direction=direction,
-        variance=(1.0 + 1.0 / signal) / (TEMPER * degrees * signal),
+        variance=(1.0 + 1.0 / signal) / (power * degrees * signal),
         signal=signal,
         effective_features=degrees,
-        line=TEMPER * float(np.logaddexp.reduce(line) - np.log(len(_SIGNALS))),
-        nobody=TEMPER * float(nobody[0]),
+        line=power * float(np.logaddexp.reduce(line) - np.log(len(_SIGNALS))),
+        nobody=power * float(nobody[0]),
     )

@@ -1,0 +1,108 @@
+"""Several test rounds in which outputs were compared, as one."""
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from fedgt.decode import decode_graded
+from fedgt.design import named_design
+from fedgt.screen import GradedEvidence, graded_screen, together
+from fedgt.screen.together import TOGETHER
+from fedgt.types import LayeredEvidence
+
+ROWS = named_design("graded-15x10-b").matrix.astype(np.float64)
+FEATURES = 20
+MALICIOUS = (2, 7, 11)
+
+
+def round_of(
+    seed: int,
+    *,
+    malicious: tuple[int, ...] = MALICIOUS,
+    push: npt.ArrayLike = 0.0,
+    honest: float = 0.0,
+    rows: npt.NDArray[np.float64] = ROWS,
+    shape: tuple[int, ...] = (FEATURES,),
+    classes: int = 4,
+) -> GradedEvidence:
+    """One test: everybody has noise, `honest` more of it in a direction of the round's own, the malicious a push."""
+    rng = np.random.default_rng(seed)
+    clients = rng.normal(size=(15, FEATURES)) + honest * np.outer(rng.normal(size=15), rng.normal(size=FEATURES))
+    clients[list(malicious)] += np.asarray(push, dtype=np.float64)
+    shares = rows / rows.sum(axis=1, keepdims=True)
+    harm = shares[:, list(malicious)].sum(axis=1)[:, None] * np.eye(classes)[0] * float(np.linalg.norm(push))
+    losses = 0.5 + 0.1 * harm + 0.02 * rng.normal(size=(len(rows), classes))
+    found = graded_screen(
+        (shares @ clients).reshape(len(rows), *shape),
+        losses,
+        weights=rows,
+        samples=np.full(15, 100.0),
+        erased=np.zeros(len(rows), dtype=np.bool_),
+    ).evidence
+    assert isinstance(found, GradedEvidence)
+    return found
+
+
+def named(tests: list[LayeredEvidence]) -> tuple[list[int], bool]:
+    """Who is accused, and whether anybody is undecided."""
+    found = decode_graded(tests, clients=15, largest=7)
+    return np.flatnonzero(found.flagged).tolist(), bool(found.undecided.any())
+
+
+def same_push(size: float) -> npt.NDArray[np.float64]:
+    direction = np.random.default_rng(5).normal(size=FEATURES)
+    return size * direction / np.linalg.norm(direction)
+
+
+@pytest.mark.parametrize("seed", range(0, 12, 3))
+def test_a_push_in_the_same_direction_is_found_by_three_tests_where_one_is_not_enough(seed: int) -> None:
+    tests: list[LayeredEvidence] = [round_of(seed + k, push=same_push(9.5)) for k in range(3)]
+    assert not all(named([one]) == (list(MALICIOUS), False) for one in tests)
+    assert len(together(tests)) == 1
+    assert named(together(tests)) == (list(MALICIOUS), False)
+
+
+def test_lines_of_honest_clients_in_another_direction_in_each_round_are_no_attack() -> None:
+    for seed in range(0, 30, 3):
+        tests: list[LayeredEvidence] = [round_of(seed + k, malicious=(), honest=1.5) for k in range(3)]
+        assert named(together(tests))[0] == []
+
+
+def test_the_evidence_for_a_line_is_the_textbook_likelihood_ratio_of_all_contrasts() -> None:
+    """Matrix normal with D independent columns and the scale integrated out, mean over the signal-to-noise ratios."""
+    tests = [round_of(seed, push=same_push(3.0)) for seed in range(2)]
+    (joined,) = together(list(tests))
+    assert isinstance(joined, GradedEvidence)
+    shift = joined.strongest.shift
+    stacked = np.concatenate([one.observed for one in tests if one.observed is not None])
+    k = len(stacked)
+    degrees = np.exp(np.mean([np.log(one.strongest.shift.effective_features) for one in tests]))
+    assert shift.effective_features == pytest.approx(degrees)
+
+    def log_density(covariance: npt.NDArray[np.float64]) -> float:
+        energy = np.trace(np.linalg.solve(covariance, stacked @ stacked.T))
+        return float(-degrees / 2 * np.linalg.slogdet(covariance)[1] - degrees * k / 2 * np.log(energy))
+
+    towards = np.linalg.svd(stacked)[0][:, 0]
+    assert abs(towards @ shift.direction) == pytest.approx(1.0)
+    signals = 10.0 ** np.arange(-0.5, 5.01, 0.5)
+    ratios = [log_density(np.eye(k) + one * np.outer(towards, towards)) - log_density(np.eye(k)) for one in signals]
+    expected = TOGETHER * (np.logaddexp.reduce(ratios) - np.log(len(signals)))
+    assert shift.some() == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_order_of_the_tests_and_other_groups_in_one_of_them_do_not_matter() -> None:
+    other = named_design("graded-15x8-b").matrix.astype(np.float64)
+    tests = [round_of(0, push=same_push(4.5)), round_of(1, push=same_push(4.5), rows=other)]
+    sets = np.random.default_rng(1).random((200, 15)) < 0.3
+    (forth,), (back,) = together(list(tests)), together(tests[::-1])
+    np.testing.assert_allclose(forth.log_likelihood(sets), back.log_likelihood(sets), rtol=1e-8)
+
+
+def test_what_cannot_be_put_together_stays_as_it_is() -> None:
+    alone, layer = round_of(0), round_of(1, shape=(2, FEATURES // 2))
+    assert layer.observed is None
+    assert together([alone]) == [alone]
+    assert together([layer, layer]) == [layer, layer]
+    fewer = round_of(2, classes=3)
+    assert set(map(id, together([alone, fewer, layer]))) == {id(alone), id(fewer), id(layer)}
