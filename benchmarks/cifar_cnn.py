@@ -4,10 +4,10 @@
         [--cells flip:0,flip:1,flip:3,flip:5] [--models build/cifar-cnn] [--validation 100] [--features outputs,margins]
 
 Needs torch. Each client has 1,600 images; SGD with momentum .9, learning rate .05, batch 64; one epoch a round. Attackers
-label class 5 (dog) as 3 (cat). The models of the three last of seven rounds are kept in `--models` (12 MB a run, some 200 s
+label class 5 (dog) as 3 (cat). The models of the five last of nine rounds are kept in `--models` (22 MB a run, 60 to 250 s
 of CPU); cells of one seed share the images, the start and the order of the attackers. From them every kind of evidence is
-computed for three placements of the clients in the ten groups, with one test round and with up to three while clients stay
-undecided: the same rows again, because no three new ones keep r = 4. Rows: docs/results/cifar_cnn.csv.
+computed for three placements of the clients in the ten groups, with one test round and with up to three or five while
+clients stay undecided: the same rows again, because no three new ones keep r = 4. Rows: docs/results/cifar_cnn.csv.
 
 `weights` are the default with its second opinion, `weights-alone` without, `outputs` the losses and mean outputs of the
 classes, `margins` are tested once.
@@ -57,7 +57,8 @@ COLUMNS = (
 )
 FEATURES = ("weights", "weights-alone", "outputs", "margins")
 CLIENTS, IMAGES, SET_APART, SOURCE, TARGET = 15, 1600, 2000, 5, 3
-FIRST_TEST, ROUNDS, PLACEMENTS = 5, 7, 3
+FIRST_TEST, ROUNDS, PLACEMENTS = 5, 9, 3
+BUDGETS = (1, 3, 5)
 HEAD = 10 * 1024 + 10
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)
 ROWS = named_design("graded-15x10-b").matrix.astype(np.float64)
@@ -170,8 +171,10 @@ def logits(model: Any, parameters: Any, images: Any) -> FloatArray:
     return said
 
 
-def evidence(model: Any, kept: Any, number: int, seats: Any, images: Any, labels: Any) -> dict[str, Any]:
-    """What the test of one round says, by each kind of features, and the label spread."""
+def evidence(
+    model: Any, kept: Any, number: int, seats: Any, images: Any, labels: Any, features: list[str]
+) -> dict[str, Any]:
+    """What the test of one round says, by each of these kinds of features, and the label spread."""
     shares = ROWS / ROWS.sum(axis=1, keepdims=True)
     start = kept[f"start{number}"].astype(np.float64)
     means = shares @ kept[f"models{number}"].astype(np.float64)[seats]
@@ -183,25 +186,27 @@ def evidence(model: Any, kept: Any, number: int, seats: Any, images: Any, labels
     margin = np.stack([margins(one, labels) for one in said])
     classes, counts = np.unique(labels, return_counts=True)
     steps = class_steps((before + said.mean(axis=0)) / 2, inputs, labels)
-    by_margins = margin_screen(margin, losses, classes=classes, steps=steps, weights=ROWS, erased=OPEN)
     spread = label_spread(margin, margins(before, labels), steps=steps, weights=ROWS, samples=SAMPLES, counts=counts)
-    by_layer, by_outputs = (
-        graded_screen(compared, losses, weights=ROWS, samples=SAMPLES, erased=OPEN).evidence
-        for compared in (
-            (means - start)[:, -HEAD:-10].reshape(len(means), 10, -1),
-            np.stack([outputs(one, labels) for one in said]),
-        )
-    )
-    heard: BoolArray = np.ones(CLIENTS, dtype=np.bool_)
-    opinion = SecondOpinion(spread=spread, test=lambda: by_margins, heard=heard)
-    advised = replace(by_layer, opinion=opinion) if isinstance(by_layer, GradedEvidence) else by_layer
-    return {
-        "weights": advised,
-        "weights-alone": by_layer,
-        "outputs": by_outputs,
-        "margins": by_margins.evidence,
-        "spread": spread,
-    }
+    found: dict[str, Any] = {"spread": spread}
+    by_margins = None
+    if "margins" in features or "weights" in features:
+        by_margins = margin_screen(margin, losses, classes=classes, steps=steps, weights=ROWS, erased=OPEN)
+        found["margins"] = by_margins.evidence
+    if "weights" in features or "weights-alone" in features:
+        by_layer = graded((means - start)[:, -HEAD:-10].reshape(len(means), 10, -1), losses)
+        found["weights"] = found["weights-alone"] = by_layer
+        if isinstance(by_layer, GradedEvidence) and by_margins is not None:
+            heard: BoolArray = np.ones(CLIENTS, dtype=np.bool_)
+            opinion = SecondOpinion(spread=spread, test=lambda: by_margins, heard=heard)
+            found["weights"] = replace(by_layer, opinion=opinion)
+    if "outputs" in features:
+        found["outputs"] = graded(np.stack([outputs(one, labels) for one in said]), losses)
+    return found
+
+
+def graded(compared: FloatArray, losses: FloatArray) -> LayeredEvidence | None:
+    """Graded evidence of all groups."""
+    return graded_screen(compared, losses, weights=ROWS, samples=SAMPLES, erased=OPEN).evidence
 
 
 def decided(found: list[LayeredEvidence], most: int) -> tuple[GradedDecoding, int]:
@@ -225,9 +230,11 @@ def rows(
     for placement in range(PLACEMENTS):
         seats = np.random.default_rng([seed, malicious, placement]).permutation(CLIENTS)
         truth = np.isin(seats, ranking[:malicious])
-        tests = [evidence(model, kept, number, seats, images, labels) for number in range(FIRST_TEST, ROUNDS + 1)]
+        tests = [
+            evidence(model, kept, number, seats, images, labels, features) for number in range(FIRST_TEST, ROUNDS + 1)
+        ]
         for kind in features:
-            for most in (1,) if kind == "margins" else (1, len(tests)):
+            for most in (1,) if kind == "margins" else BUDGETS:
                 decision, needed = decided([one[kind] for one in tests], most)
                 values = (
                     *(seed, attack, malicious, placement, size, kind, most, needed),

@@ -32,6 +32,8 @@ def test_contrasts_cancel_the_common_model_and_have_white_noise(seed: int) -> No
     assert np.allclose(found.transform @ np.ones(6), 0, atol=1e-9)
     assert np.allclose(found.transform @ noise @ found.transform.T, np.eye(found.size), atol=1e-8)
     assert np.allclose(found.shifts, found.transform @ shares)
+    assert np.allclose(found.noise @ found.noise.T, np.eye(found.size), atol=1e-8)
+    assert np.allclose(found.noise * np.sqrt(samples / samples[taking_part].mean()), found.shifts)
     # Clients of different sizes get differently far in a round: that cancels too, and costs a contrast.
     progress = np.where(taking_part, samples, 0.0) ** 0.5
     assert np.allclose(found.transform @ shares @ progress, 0, atol=1e-8)
@@ -244,10 +246,10 @@ def test_looking_closely_at_the_nearest_of_many_sets_only_changes_no_posterior_n
     line = shift_evidence(moved @ moved.T, parts.shifts, features=200)
     assert line is not None
     sets = next(chunk for size, chunk in all_sets(20, 6) if size == 6)
-    assert len(sets) > shift._ALL_CLOSELY  # so that there is something to leave out
+    assert len(sets) > shift.ALL_CLOSELY  # so that there is something to leave out
     assert (line.explained(sets) != np.concatenate([line.explained(part) for part in np.array_split(sets, 9)])).any()
     quick = decode_sets(line, clients=20, prior=sparse_prior(20, 6))
-    monkeypatch.setattr(shift, "_ALL_CLOSELY", len(sets))
+    monkeypatch.setattr(shift, "ALL_CLOSELY", len(sets))
     exact = decode_sets(line, clients=20, prior=sparse_prior(20, 6))
     posterior = [1 / (1 + np.exp(one.log_odds)) for one in (quick, exact)]
     np.testing.assert_allclose(posterior[0], posterior[1], atol=3e-3)

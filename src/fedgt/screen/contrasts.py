@@ -37,15 +37,19 @@ class Contrasts:
         transform: float64[contrasts, groups]: contrasts = transform @ group means.
         shifts: float64[contrasts, clients]: how far the contrasts move, along theta, for each malicious client; in units in
             which the noise of one client of mean sample count is 1.
+        noise: float64[contrasts, clients]: how far each client's own noise moves the contrasts, in units of its deviation.
+            Rows are orthonormal.
     """
 
     transform: FloatArray
     shifts: FloatArray
+    noise: FloatArray
 
     def __post_init__(self) -> None:
         """Freeze."""
         object.__setattr__(self, "transform", frozen(self.transform, np.float64))
         object.__setattr__(self, "shifts", frozen(self.shifts, np.float64))
+        object.__setattr__(self, "noise", frozen(self.noise, np.float64))
 
     @property
     def size(self) -> int:
@@ -81,7 +85,8 @@ def contrasts(weights: npt.ArrayLike, samples: npt.ArrayLike) -> Contrasts:
         raise ShapeError("weights must be finite and not negative, and the sample counts of all members positive")
     if len(w) and (w.sum(axis=1) <= 0).any():
         raise DesignError(f"group {int(np.flatnonzero(w.sum(axis=1) <= 0)[0])} has no member; leave it out")
-    nothing = Contrasts(transform=np.zeros((0, len(w))), shifts=np.zeros((0, len(n))))
+    none = np.zeros((0, len(n)))
+    nothing = Contrasts(transform=np.zeros((0, len(w))), shifts=none, noise=none)
     if len(w) < 2:
         return nothing
     shares = w / w.sum(axis=1, keepdims=True)
@@ -98,7 +103,7 @@ def contrasts(weights: npt.ArrayLike, samples: npt.ArrayLike) -> Contrasts:
     if not complement.shape[1]:
         return nothing
     transform = complement.T @ whitening
-    return Contrasts(transform=transform, shifts=transform @ shares)
+    return Contrasts(transform=transform, shifts=transform @ shares, noise=transform @ (shares * deviations))
 
 
 class Moved(NamedTuple):

@@ -13,7 +13,8 @@ import numpy as np
 
 from fedgt.screen.contrasts import Moved, moved
 from fedgt.screen.damage import Damage
-from fedgt.screen.shift_evidence import TEMPER, ShiftEvidence, log_sum, shift_evidence
+from fedgt.screen.shift_evidence import ShiftEvidence, log_sum, shift_evidence
+from fedgt.screen.shift_likelihood import FewFeatures
 from fedgt.types import BoolArray, FloatArray, frozen
 
 HONEST_LINE = 0.5
@@ -42,8 +43,7 @@ class Rows:
         gram: float64[contrasts, contrasts] of these features.
         features: How many they are.
         shift: The strongest line in them.
-        effective_features: How many of them vary independently, where it is known from elsewhere.
-        power: To which likelihoods are raised.
+        few: What is known of the features, where contrasts outnumber those that vary independently.
     """
 
     labels: tuple[int, ...]
@@ -51,8 +51,7 @@ class Rows:
     gram: FloatArray
     features: int
     shift: ShiftEvidence
-    effective_features: float | None = None
-    power: float = TEMPER
+    few: FewFeatures | None = None
 
     def __post_init__(self) -> None:
         """Freeze."""
@@ -60,9 +59,7 @@ class Rows:
 
     def line(self, gram: FloatArray, shifts: FloatArray) -> ShiftEvidence | None:
         """The strongest line in other contrasts of the same features."""
-        return shift_evidence(
-            gram, shifts, features=self.features, effective_features=self.effective_features, power=self.power
-        )
+        return shift_evidence(gram, shifts, features=self.features) if self.few is None else self.few.line(gram, shifts)
 
     @property
     def weight(self) -> float:
@@ -117,6 +114,24 @@ def mixed(rows: list[Rows]) -> MixedEvidence | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Compared:
+    """The contrasts of one test round.
+
+    Attributes:
+        contrasts: float64[contrasts, features].
+        noise: float64[contrasts, clients]; see `Contrasts`.
+    """
+
+    contrasts: FloatArray
+    noise: FloatArray
+
+    def __post_init__(self) -> None:
+        """Freeze."""
+        object.__setattr__(self, "contrasts", frozen(self.contrasts, np.float64))
+        object.__setattr__(self, "noise", frozen(self.noise, np.float64))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GradedEvidence:
     """What one test round says about sets of malicious clients. Implements `LayeredEvidence`.
 
@@ -124,20 +139,17 @@ class GradedEvidence:
         hypotheses: All of them, in a fixed order; the first is that of all rows.
         mixture: The most likely ones.
         damage: The losses.
-        observed: float64[contrasts, features]: what was compared, if it is not a layer; for `together`.
+        compared: The contrasts themselves, if they are not of a layer; for `together`.
+        tests: How many test rounds these are.
         opinion: A second kind of evidence, bool[B, clients] -> float64[B] in nats, if there is one; see `LayeredEvidence`.
     """
 
     hypotheses: tuple[Rows, ...]
     mixture: MixedEvidence
     damage: Damage
-    observed: FloatArray | None = None
+    compared: Compared | None = None
+    tests: int = 1
     opinion: Callable[[BoolArray], FloatArray] | None = None
-
-    def __post_init__(self) -> None:
-        """Freeze."""
-        if self.observed is not None:
-            object.__setattr__(self, "observed", frozen(self.observed, np.float64))
 
     @property
     def strongest(self) -> Rows:
@@ -154,8 +166,8 @@ class GradedEvidence:
         return likelihood
 
     def explained(self, sets: BoolArray) -> FloatArray:
-        """float64[B]: how well each set explains the strongest line; see `ShiftEvidence`."""
-        return self.strongest.shift.explained(sets)
+        """float64[B]: how well each set explains the strongest line, mean of the test rounds; see `ShiftEvidence`."""
+        return self.strongest.shift.explained(sets) / self.tests
 
     def some(self) -> float:
         """Evidence in nats that there is a line at all."""
@@ -199,20 +211,19 @@ class GradedEvidence:
         length, direction = np.linalg.eigh(plane)
         leading = np.outer(direction[:, -1], direction[:, -1])
         noise = float(values[:-2].mean())
-        return shift_evidence(
-            noise * (np.eye(len(plane)) - leading) + max(length[-1], noise) * leading,
-            complement.T @ strongest.shift.shifts,
-            features=strongest.features,
-            effective_features=strongest.effective_features or _effective_features(values[:-2], strongest),
-            power=strongest.power,
-        )
+        gram = noise * (np.eye(len(plane)) - leading) + max(length[-1], noise) * leading
+        shifts = complement.T @ strongest.shift.shifts
+        if strongest.few is not None:
+            return strongest.few.line(gram, shifts)
+        degrees = _effective_features(values[:-2], strongest)
+        return shift_evidence(gram, shifts, features=strongest.features, effective_features=degrees)
 
     def lines(self, count: int) -> tuple[ShiftEvidence, ...]:
         """Lines in the plane of the two strongest, at equal angles."""
         values, vectors = np.linalg.eigh(self.strongest.gram)
         first, second = vectors[:, -1] * values[-1] ** 0.5, vectors[:, -2] * values[-2] ** 0.5
         turned = [np.cos(angle) * first + np.sin(angle) * second for angle in np.pi * np.arange(count) / count]
-        return tuple(replace(self.strongest.shift, direction=one / np.linalg.norm(one)) for one in turned)
+        return tuple(self.strongest.shift.towards(one / np.linalg.norm(one)) for one in turned)
 
 
 def _beside(rows: Rows, attackers: BoolArray) -> Rows | None:

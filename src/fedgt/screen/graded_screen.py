@@ -14,10 +14,11 @@ import numpy.typing as npt
 from fedgt.errors import ShapeError
 from fedgt.screen.contrasts import Contrasts, contrasts
 from fedgt.screen.damage import damage
-from fedgt.screen.graded_evidence import GradedEvidence, Rows, mixed
+from fedgt.screen.graded_evidence import Compared, GradedEvidence, Rows, mixed
 from fedgt.screen.margin_evidence import MarginEvidence
 from fedgt.screen.projection import LARGEST_USABLE
 from fedgt.screen.shift_evidence import ShiftEvidence, shift_evidence
+from fedgt.screen.together import one_line
 from fedgt.types import BoolArray, FloatArray, frozen
 
 _ROUNDING = 1e-24
@@ -126,8 +127,10 @@ def graded_screen(
         hypotheses=tuple(hypotheses),
         mixture=mixture,
         damage=damage(parts, losses[tested], label=label),
-        observed=parts.transform @ centred if layers.ndim == 2 else None,
+        compared=Compared(contrasts=parts.transform @ centred, noise=parts.noise) if layers.ndim == 2 else None,
     )
+    if evidence.compared is not None:
+        evidence = one_line((evidence,))
     strongest = evidence.strongest
     where = (
         "all rows" if not strongest.labels else f"the rows of labels {strongest.labels[0]} and {strongest.labels[1]}"

@@ -12,13 +12,13 @@ few values of s; then u lies along b plus a vector in the span of the columns of
 out. How much evidence there is for *any* line against none comes from `sphericity`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import gammaln
 
 from fedgt.screen.contrasts import Moved, moved
-from fedgt.screen.sphericity import Sphericity, known_degrees, sphericity, statistic
+from fedgt.screen.sphericity import Sphericity, sphericity, statistic
 from fedgt.types import BoolArray, FloatArray, frozen
 
 STRENGTH_SPREADS = ((0.03, 0.6), (0.12, 0.3), (0.35, 0.1))
@@ -37,11 +37,11 @@ _FLOOR = 1e-9
 _WORTH_WHILE = 25.0
 """Sets this many nats below the best, even if strengths could vary in every direction, are not looked at more closely."""
 
-_ALL_CLOSELY, _MOST_CLOSELY = 8192, 1024
+ALL_CLOSELY, MOST_CLOSELY = 8192, 1024
 """Up to the first number all sets that are scored at once are looked at more closely, as for 15 clients. Of more, as where
 there are millions of sets, only the nearest ones: the others count with nearly equal strengths."""
 
-_STEP = 1 << 14
+STEP = 1 << 14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -89,6 +89,10 @@ class ShiftEvidence:
         half_sphere = np.log(np.pi) * k / 2 - gammaln(k / 2)
         return float((k - 1) / 2 * np.log(2 * np.pi * self.variance) - half_sphere)
 
+    def towards(self, direction: FloatArray) -> "ShiftEvidence":
+        """The evidence if the strongest line were another one, float64[contrasts], of unit length."""
+        return replace(self, direction=direction)
+
     def explained(self, sets: BoolArray | FloatArray, shift: Moved | None = None) -> FloatArray:
         """float64[B]: log-density of the observed line under each set, less that of a perfect fit: about 0 or below.
 
@@ -112,14 +116,14 @@ class ShiftEvidence:
         )
         result[~able] = -np.inf
         close = np.flatnonzero(able & (tolerant > float(result.max()) - _WORTH_WHILE))
-        if len(members) > _ALL_CLOSELY and len(close) > _MOST_CLOSELY:
-            close = np.sort(close[np.argpartition(tolerant[close], -_MOST_CLOSELY)[-_MOST_CLOSELY:]])
+        if len(members) > ALL_CLOSELY and len(close) > MOST_CLOSELY:
+            close = np.sort(close[np.argpartition(tolerant[close], -MOST_CLOSELY)[-MOST_CLOSELY:]])
         sizes = members[close].sum(axis=1).astype(np.int64)
         columns, met = self.shifts.T @ self.shifts, self.shifts.T @ self.direction
         for size in np.unique(sizes).tolist():
             chosen = close[sizes == size]
-            for start in range(0, len(chosen), _STEP):
-                part = chosen[start : start + _STEP]
+            for start in range(0, len(chosen), STEP):
+                part = chosen[start : start + STEP]
                 more = self._with_strengths(np.nonzero(members[part])[1].reshape(len(part), size), columns, met)
                 result[part] = log_sum(np.stack([result[part], more]))
         return result
@@ -181,12 +185,7 @@ def _pivots(matrices: FloatArray) -> FloatArray:
 
 
 def shift_evidence(
-    gram: FloatArray,
-    shifts: FloatArray,
-    *,
-    features: int,
-    effective_features: float | None = None,
-    power: float = TEMPER,
+    gram: FloatArray, shifts: FloatArray, *, features: int, effective_features: float | None = None
 ) -> ShiftEvidence | None:
     """Read the leading line off a Gram matrix of contrasts.
 
@@ -194,41 +193,38 @@ def shift_evidence(
         gram: float64[k, k], Y Y^T of the contrasts Y.
         shifts: float64[k, clients]; see `Contrasts`.
         features: The number of features that Y has.
-        effective_features: D, where it is known from elsewhere; learnt from the Gram matrix where not.
-        power: To which likelihoods are raised.
+        effective_features: D, where it is known from elsewhere.
 
     Returns:
         The evidence; None where all group means are equal, or fewer than two contrasts leave nothing to compare a line with.
 
     Raises:
-        ShapeError: If D is to be learnt, and there are not more features than contrasts.
+        ShapeError: If there are not more features than contrasts.
     """
     if len(gram) < 2 or not np.trace(gram) > 0:
         return None
     values, vectors = np.linalg.eigh(gram)
     values, vectors = values[::-1], vectors[:, ::-1]
     values = np.maximum(values, _FLOOR * float(values.mean()))
-    if effective_features is None:
-        table = sphericity(len(values), features)
-    else:
-        table = known_degrees(len(values), effective_features)
-    return _line(values, vectors[:, 0], shifts, table, power)
+    table = sphericity(len(values), features)
+    return _line(values, vectors[:, 0], shifts, table, effective_features)
 
 
 def _line(
-    values: FloatArray, direction: FloatArray, shifts: FloatArray, table: Sphericity, power: float
+    values: FloatArray, direction: FloatArray, shifts: FloatArray, table: Sphericity, degrees: float | None
 ) -> ShiftEvidence:
     noise = float(values[1:].mean())
     signal = max((float(values[0]) - noise) / noise, float(_SIGNALS[0]))
-    degrees = table.effective_features(float(statistic(values, np.array([1.0 + signal]))[0]))
+    if degrees is None:
+        degrees = table.effective_features(float(statistic(values, np.array([1.0 + signal]))[0]))
     line = table.log_evidence(statistic(values, 1.0 + _SIGNALS))
     nobody = table.log_evidence(statistic(values, np.ones(1)))
     return ShiftEvidence(
         shifts=shifts,
         direction=direction,
-        variance=(1.0 + 1.0 / signal) / (power * degrees * signal),
+        variance=(1.0 + 1.0 / signal) / (TEMPER * degrees * signal),
         signal=signal,
         effective_features=degrees,
-        line=power * float(np.logaddexp.reduce(line) - np.log(len(_SIGNALS))),
-        nobody=power * float(nobody[0]),
+        line=TEMPER * float(np.logaddexp.reduce(line) - np.log(len(_SIGNALS))),
+        nobody=TEMPER * float(nobody[0]),
     )

@@ -83,8 +83,3 @@ def statistic(eigenvalues: FloatArray, first_divided_by: FloatArray) -> FloatArr
     trace = eigenvalues[1:].sum() + eigenvalues[0] / first_divided_by
     x: FloatArray = log_determinant - k * np.log(trace / k)
     return x
-
-
-def known_degrees(contrasts: int, degrees: float) -> Sphericity:
-    """The evidence where D is known from elsewhere: its terms that depend on V, for any number of features."""
-    return Sphericity(contrasts=contrasts, degrees=np.array([degrees]), constants=np.zeros(1))

@@ -1,9 +1,13 @@
 """Evidence of several test rounds in which outputs were compared: one line through the contrasts of all of them.
 
-An attack moves the outputs of a network in the same direction in every round, and what honest clients of one population
-differ by is drawn anew. So the contrasts of all rounds are treated as those of one test with more groups: theta is common, a
-set moves all of them, and a line of honest clients in one round is none in the others. To look for a line in each round and
-to add the evidence up would forget that it is the same.
+An attack moves the outputs of a network in the same direction in every round, and most of what honest clients of one
+population differ by is drawn anew. So the contrasts of all rounds are treated as those of one test with more groups: theta
+is common, a set moves all of them, and a line of honest clients in one round is none in the others. To look for a line in
+each round and to add the evidence up would forget that it is the same.
+
+A part rho of the variance of what a client differs by comes again in every round. With N_r the `noise` of round r (see
+`Contrasts`), contrasts of the rounds r and s have the covariance rho N_r N_s^T; with that, the contrasts of all rounds are
+made independent of each other before they are compared.
 """
 
 from collections.abc import Sequence
@@ -13,12 +17,17 @@ import numpy as np
 from fedgt.errors import ShapeError
 from fedgt.screen.damage import Damage
 from fedgt.screen.graded_evidence import GradedEvidence, MixedEvidence, Rows
-from fedgt.screen.shift_evidence import shift_evidence
-from fedgt.types import LayeredEvidence
+from fedgt.screen.shift_likelihood import FewFeatures
+from fedgt.types import FloatArray, LayeredEvidence
 
-TOGETHER = 0.4
-"""Power to which the likelihood of several rounds together is raised: less than that of one (`TEMPER`), as there are more
-contrasts than independent features, and a part of what honest clients differ by comes again (decision 0016)."""
+COMES_AGAIN = 0.2
+"""Part of the variance of what an honest client differs by that is the same in every round."""
+
+TOGETHER = 0.5
+"""Power to which likelihoods are raised (decision 0016)."""
+
+_SIGNALS = 10.0 ** np.arange(0.5, 5.01, 0.5)
+"""Signal-to-noise ratios of one round, log-uniform. Noise alone makes lines of the smallest, where few features vary."""
 
 
 def together(tests: Sequence[LayeredEvidence]) -> list[LayeredEvidence]:
@@ -29,34 +38,53 @@ def together(tests: Sequence[LayeredEvidence]) -> list[LayeredEvidence]:
     kinds: dict[tuple[int, ...], list[GradedEvidence]] = {}
     found: list[LayeredEvidence] = []
     for one in tests:
-        if isinstance(one, GradedEvidence) and one.observed is not None:
-            kinds.setdefault((one.observed.shape[1], *one.damage.classes.tolist()), []).append(one)
+        if isinstance(one, GradedEvidence) and one.compared is not None:
+            kind = (one.compared.contrasts.shape[1], *one.damage.classes.tolist())
+            kinds.setdefault(kind, []).append(one)
         else:
             found.append(one)
-    return found + [_stacked(same) if len(same) > 1 else same[0] for same in kinds.values()]
+    return found + [one_line(same) if len(same) > 1 else same[0] for same in kinds.values()]
 
 
-def _stacked(tests: Sequence[GradedEvidence]) -> GradedEvidence:
-    observed = np.concatenate([one.observed for one in tests if one.observed is not None])
-    shifts = np.concatenate([one.damage.shifts for one in tests])
-    gram, features = observed @ observed.T, observed.shape[1]
-    # D is what each round has learnt from how unequal its own contrasts are.
-    degrees = float(np.exp(np.mean([np.log(one.strongest.shift.effective_features) for one in tests])))
-    line = shift_evidence(gram, shifts, features=features, effective_features=degrees, power=TOGETHER)
-    if line is None:
-        raise ShapeError("test rounds without any difference between groups have no evidence to put together")
-    rows = Rows(
-        labels=(),
-        log_prior=0.0,
-        gram=gram,
-        features=features,
-        shift=line,
-        effective_features=degrees,
+def one_line(tests: Sequence[GradedEvidence]) -> GradedEvidence:
+    """The evidence of one test round or more in which outputs were compared, by the likelihood of each set.
+
+    Args:
+        tests: Each with what it `compared`, and with the effective features that it has learnt.
+    """
+    rounds = [one.compared for one in tests if one.compared is not None]
+    noise = np.concatenate([one.noise for one in rounds])
+    covariance = COMES_AGAIN * noise @ noise.T
+    start = 0
+    for one in rounds:
+        within = slice(start, start + len(one.noise))
+        covariance[within, within] = np.eye(len(one.noise))
+        start = within.stop
+    root = np.linalg.cholesky(covariance)
+
+    def independent(parts: list[FloatArray]) -> FloatArray:
+        made: FloatArray = np.linalg.solve(root, np.concatenate(parts))
+        return made
+
+    contrasts = independent([one.contrasts for one in rounds])
+    shifts = independent([one.damage.shifts for one in tests])
+    losses = independent([one.damage.by_class for one in tests])
+    few = FewFeatures(
+        # D is what each round has learnt from how unequal its own contrasts are.
+        effective=float(np.exp(np.mean([np.log(one.strongest.shift.effective_features) for one in tests]))),
         power=TOGETHER,
+        # The same theta shows more clearly in more rounds.
+        signals=_SIGNALS * len(tests) / (1.0 + (len(tests) - 1) * COMES_AGAIN),
     )
-    losses = np.concatenate([one.damage.by_class for one in tests])
+    gram = contrasts @ contrasts.T
+    line = few.line(gram, shifts)
+    if line is None:
+        raise ShapeError("there is no difference between the groups of these test rounds: no evidence")
+    rows = Rows(labels=(), log_prior=0.0, gram=gram, features=contrasts.shape[1], shift=line, few=few)
     return GradedEvidence(
         hypotheses=(rows,),
         mixture=MixedEvidence(rows=(rows,)),
         damage=Damage(shifts=shifts, by_class=losses, classes=tests[0].damage.classes),
+        compared=rounds[0] if len(rounds) == 1 else None,
+        tests=len(tests),
     )

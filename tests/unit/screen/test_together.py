@@ -7,7 +7,9 @@ import pytest
 from fedgt.decode import decode_graded
 from fedgt.design import named_design
 from fedgt.screen import GradedEvidence, graded_screen, together
-from fedgt.screen.together import TOGETHER
+from fedgt.screen.graded_evidence import Compared
+from fedgt.screen.shift_evidence import STRENGTH_SPREADS
+from fedgt.screen.together import COMES_AGAIN, TOGETHER
 from fedgt.types import LayeredEvidence
 
 ROWS = named_design("graded-15x10-b").matrix.astype(np.float64)
@@ -24,6 +26,7 @@ def round_of(
     rows: npt.NDArray[np.float64] = ROWS,
     shape: tuple[int, ...] = (FEATURES,),
     classes: int = 4,
+    samples: npt.ArrayLike = 100.0,
 ) -> GradedEvidence:
     """One test: everybody has noise, `honest` more of it in a direction of the round's own, the malicious a push."""
     rng = np.random.default_rng(seed)
@@ -36,11 +39,16 @@ def round_of(
         (shares @ clients).reshape(len(rows), *shape),
         losses,
         weights=rows,
-        samples=np.full(15, 100.0),
+        samples=np.broadcast_to(samples, 15),
         erased=np.zeros(len(rows), dtype=np.bool_),
     ).evidence
     assert isinstance(found, GradedEvidence)
     return found
+
+
+def compared_in(one: GradedEvidence) -> Compared:
+    assert one.compared is not None
+    return one.compared
 
 
 def named(tests: list[LayeredEvidence]) -> tuple[list[int], bool]:
@@ -56,7 +64,7 @@ def same_push(size: float) -> npt.NDArray[np.float64]:
 
 @pytest.mark.parametrize("seed", range(0, 12, 3))
 def test_a_push_in_the_same_direction_is_found_by_three_tests_where_one_is_not_enough(seed: int) -> None:
-    tests: list[LayeredEvidence] = [round_of(seed + k, push=same_push(9.5)) for k in range(3)]
+    tests: list[LayeredEvidence] = [round_of(seed + k, push=same_push(10.5)) for k in range(3)]
     assert not all(named([one]) == (list(MALICIOUS), False) for one in tests)
     assert len(together(tests)) == 1
     assert named(together(tests)) == (list(MALICIOUS), False)
@@ -68,27 +76,67 @@ def test_lines_of_honest_clients_in_another_direction_in_each_round_are_no_attac
         assert named(together(tests))[0] == []
 
 
-def test_the_evidence_for_a_line_is_the_textbook_likelihood_ratio_of_all_contrasts() -> None:
-    """Matrix normal with D independent columns and the scale integrated out, mean over the signal-to-noise ratios."""
-    tests = [round_of(seed, push=same_push(3.0)) for seed in range(2)]
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_the_evidence_for_a_set_is_the_textbook_likelihood_ratio_of_all_contrasts(rounds: int) -> None:
+    """Matrix normal with D independent columns, noise that comes again in part, and the scale integrated out."""
+    tests = [round_of(seed, push=same_push(3.0)) for seed in range(rounds)]
     (joined,) = together(list(tests))
     assert isinstance(joined, GradedEvidence)
-    shift = joined.strongest.shift
-    stacked = np.concatenate([one.observed for one in tests if one.observed is not None])
-    k = len(stacked)
+    observed, shifts = (
+        np.concatenate(parts)
+        for parts in ([compared_in(one).contrasts for one in tests], [one.damage.shifts for one in tests])
+    )
+    k = len(observed)
+    between = COMES_AGAIN + (1 - COMES_AGAIN) * np.eye(rounds)
+    noise = np.kron(between, np.eye(k // rounds)).astype(np.float64)
     degrees = np.exp(np.mean([np.log(one.strongest.shift.effective_features) for one in tests]))
-    assert shift.effective_features == pytest.approx(degrees)
+    assert joined.strongest.shift.effective_features == pytest.approx(degrees)
 
     def log_density(covariance: npt.NDArray[np.float64]) -> float:
-        energy = np.trace(np.linalg.solve(covariance, stacked @ stacked.T))
+        energy = np.trace(np.linalg.solve(covariance, observed @ observed.T))
         return float(-degrees / 2 * np.linalg.slogdet(covariance)[1] - degrees * k / 2 * np.log(energy))
 
-    towards = np.linalg.svd(stacked)[0][:, 0]
-    assert abs(towards @ shift.direction) == pytest.approx(1.0)
-    signals = 10.0 ** np.arange(-0.5, 5.01, 0.5)
-    ratios = [log_density(np.eye(k) + one * np.outer(towards, towards)) - log_density(np.eye(k)) for one in signals]
-    expected = TOGETHER * (np.logaddexp.reduce(ratios) - np.log(len(signals)))
-    assert shift.some() == pytest.approx(expected, rel=1e-6)
+    sets = np.random.default_rng(2).random((6, 15)) < 0.3
+    sets[0] = np.isin(np.arange(15), MALICIOUS)
+    signals = 10.0 ** np.arange(0.5, 5.01, 0.5) * rounds / (1 + (rounds - 1) * COMES_AGAIN)
+    found = joined.strongest.shift.explained(sets) + joined.strongest.shift.some()
+    for members, log_ratio in zip(sets, found, strict=True):
+        columns = shifts[:, members]
+        towards = columns.sum(axis=1)
+        size = float(towards @ np.linalg.solve(noise, towards))
+        terms = []
+        for spread, probability in STRENGTH_SPREADS:
+            # The smallest spread of strengths counts as none.
+            strengths = np.ones((len(columns.T),) * 2) + (spread > 0.1) * spread**2 * np.eye(len(columns.T))
+            attack = columns @ strengths @ columns.T / size
+            ratios = [log_density(noise + one * attack) - log_density(noise) for one in signals]
+            terms.append(TOGETHER * (np.logaddexp.reduce(ratios) - np.log(len(signals))) + np.log(probability))
+        assert log_ratio == pytest.approx(np.logaddexp.reduce(terms), rel=1e-6)
+
+
+def test_clients_of_other_sizes_have_noise_of_their_own_that_comes_again() -> None:
+    """Contrasts are independent whatever the sample counts and groups: their covariance is inverted exactly."""
+    samples = np.geomspace(30.0, 600.0, 15)
+    other = named_design("graded-15x8-b").matrix.astype(np.float64)
+    tests = [round_of(seed, push=same_push(3.0), samples=samples, rows=one) for seed, one in enumerate((ROWS, other))]
+    (joined,) = together(list(tests))
+    assert isinstance(joined, GradedEvidence)
+    first, second = (compared_in(one) for one in tests)
+    across = COMES_AGAIN * first.noise @ second.noise.T
+    covariance = np.block([[np.eye(len(first.noise)), across], [across.T, np.eye(len(second.noise))]])
+    observed = np.concatenate([first.contrasts, second.contrasts])
+    expected = np.trace(np.linalg.solve(covariance, observed @ observed.T))
+    assert np.trace(joined.strongest.gram) == pytest.approx(float(expected))
+
+
+def test_two_attacks_are_found_in_outputs_put_together() -> None:
+    """Clients 1 and 4 push one way, 8, 9 and 13 another."""
+    directions = np.linalg.qr(np.random.default_rng(7).normal(size=(FEATURES, 2)))[0].T
+    push = np.zeros((5, FEATURES))
+    push[:2], push[2:] = 30 * directions[0], 30 * directions[1]
+    tests: list[LayeredEvidence] = [round_of(seed, malicious=(1, 4, 8, 9, 13), push=push) for seed in range(3)]
+    found = decode_graded(together(tests), clients=15, largest=7)
+    assert np.flatnonzero(found.flagged).tolist() == [1, 4, 8, 9, 13]
 
 
 def test_the_order_of_the_tests_and_other_groups_in_one_of_them_do_not_matter() -> None:
@@ -101,7 +149,7 @@ def test_the_order_of_the_tests_and_other_groups_in_one_of_them_do_not_matter() 
 
 def test_what_cannot_be_put_together_stays_as_it_is() -> None:
     alone, layer = round_of(0), round_of(1, shape=(2, FEATURES // 2))
-    assert layer.observed is None
+    assert layer.compared is None
     assert together([alone]) == [alone]
     assert together([layer, layer]) == [layer, layer]
     fewer = round_of(2, classes=3)
