@@ -6,7 +6,7 @@ touch are noise under it, so they cancel: its evidence is the likelihood ratio o
 at once show in two pairs of rows, or as two lines in the same rows; `second`, `lines` and `given` are for these.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -107,10 +107,13 @@ class MixedEvidence:
 
 def mixed(rows: list[Rows]) -> MixedEvidence | None:
     """The most likely hypotheses; None where there is none."""
-    if not rows:
-        return None
+    return MixedEvidence(rows=most_likely(rows)) if rows else None
+
+
+def most_likely(rows: Sequence[Rows]) -> tuple[Rows, ...]:
+    """The hypotheses that are worth while, the most likely ones first."""
     ranked = sorted(rows, key=lambda one: -one.weight)
-    return MixedEvidence(rows=tuple(one for one in ranked[:_MOST] if one.weight > ranked[0].weight - _WORTH_WHILE))
+    return tuple(one for one in ranked[:_MOST] if one.weight > ranked[0].weight - _WORTH_WHILE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -5,23 +5,25 @@ population differ by is drawn anew. So the contrasts of all rounds are treated a
 is common, a set moves all of them, and a line of honest clients in one round is none in the others. To look for a line in
 each round and to add the evidence up would forget that it is the same.
 
-A part rho of the variance of what a client differs by comes again in every round. With N_r the `noise` of round r (see
-`Contrasts`), contrasts of the rounds r and s have the covariance rho N_r N_s^T; with that, the contrasts of all rounds are
-made independent of each other before they are compared.
+A part rho of the variance of what a client differs by comes again in every round: a fifth or less where clients are of one
+population, most of it where they differ by nature. With N_r the `noise` of round r (see `Contrasts`), contrasts of the
+rounds r and s have the covariance rho N_r N_s^T; with that, the contrasts of all rounds are made independent of each other
+before they are compared. Nobody knows rho: it is integrated out.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from fedgt.errors import ShapeError
 from fedgt.screen.damage import Damage
-from fedgt.screen.graded_evidence import GradedEvidence, MixedEvidence, Rows
+from fedgt.screen.graded_evidence import GradedEvidence, MixedEvidence, Rows, most_likely
 from fedgt.screen.shift_likelihood import FewFeatures
 from fedgt.types import FloatArray, LayeredEvidence
 
-COMES_AGAIN = 0.2
-"""Part of the variance of what an honest client differs by that is the same in every round."""
+COMES_AGAIN = (0.2, 0.4, 0.6, 0.8)
+"""Values of rho, each as likely as the others beforehand: the part of what a client differs by that is always the same."""
 
 TOGETHER = 0.5
 """Power to which likelihoods are raised (decision 0016)."""
@@ -49,12 +51,34 @@ def together(tests: Sequence[LayeredEvidence]) -> list[LayeredEvidence]:
 def one_line(tests: Sequence[GradedEvidence]) -> GradedEvidence:
     """The evidence of one test round or more in which outputs were compared, by the likelihood of each set.
 
+    How much comes again is learnt from the contrasts: each part in `COMES_AGAIN` is a hypothesis.
+
     Args:
         tests: Each with what it `compared`, and with the effective features that it has learnt.
     """
+    # D is what each round has learnt from how unequal its own contrasts are.
+    effective = float(np.exp(np.mean([np.log(one.strongest.shift.effective_features) for one in tests])))
+    parts = COMES_AGAIN if len(tests) > 1 else COMES_AGAIN[:1]
+    found = [_independent(tests, part, effective) for part in parts]
+    noise = np.array([one.log_prior for one, _ in found])
+    noise -= np.logaddexp.reduce(noise)
+    weighed = [(replace(one, log_prior=float(log)), damage) for (one, damage), log in zip(found, noise, strict=True)]
+    weighed.sort(key=lambda one: -one[0].weight)
+    hypotheses = tuple(one for one, _ in weighed)
+    return GradedEvidence(
+        hypotheses=hypotheses,
+        mixture=MixedEvidence(rows=most_likely(hypotheses)),
+        damage=weighed[0][1],
+        compared=tests[0].compared if len(tests) == 1 else None,
+        tests=len(tests),
+    )
+
+
+def _independent(tests: Sequence[GradedEvidence], again: float, effective: float) -> tuple[Rows, Damage]:
+    """The contrasts, if this part comes again; `log_prior` is the log-likelihood of that if they are noise alone."""
     rounds = [one.compared for one in tests if one.compared is not None]
     noise = np.concatenate([one.noise for one in rounds])
-    covariance = COMES_AGAIN * noise @ noise.T
+    covariance = again * noise @ noise.T
     start = 0
     for one in rounds:
         within = slice(start, start + len(one.noise))
@@ -70,21 +94,23 @@ def one_line(tests: Sequence[GradedEvidence]) -> GradedEvidence:
     shifts = independent([one.damage.shifts for one in tests])
     losses = independent([one.damage.by_class for one in tests])
     few = FewFeatures(
-        # D is what each round has learnt from how unequal its own contrasts are.
-        effective=float(np.exp(np.mean([np.log(one.strongest.shift.effective_features) for one in tests]))),
+        effective=effective,
         power=TOGETHER,
         # The same theta shows more clearly in more rounds.
-        signals=_SIGNALS * len(tests) / (1.0 + (len(tests) - 1) * COMES_AGAIN),
+        signals=_SIGNALS * len(tests) / (1.0 + (len(tests) - 1) * again),
     )
     gram = contrasts @ contrasts.T
     line = few.line(gram, shifts)
     if line is None:
         raise ShapeError("there is no difference between the groups of these test rounds: no evidence")
-    rows = Rows(labels=(), log_prior=0.0, gram=gram, features=contrasts.shape[1], shift=line, few=few)
-    return GradedEvidence(
-        hypotheses=(rows,),
-        mixture=MixedEvidence(rows=(rows,)),
-        damage=Damage(shifts=shifts, by_class=losses, classes=tests[0].damage.classes),
-        compared=rounds[0] if len(rounds) == 1 else None,
-        tests=len(tests),
+    # Relative to contrasts that are independent as they are.
+    size = 2.0 * float(np.log(np.diag(root)).sum()) + len(gram) * float(np.log(np.trace(gram)))
+    rows = Rows(
+        labels=(),
+        log_prior=-TOGETHER * effective / 2.0 * size,
+        gram=gram,
+        features=contrasts.shape[1],
+        shift=line,
+        few=few,
     )
+    return rows, Damage(shifts=shifts, by_class=losses, classes=tests[0].damage.classes)

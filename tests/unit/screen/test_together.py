@@ -1,10 +1,13 @@
 """Several test rounds in which outputs were compared, as one."""
 
+import sys
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from fedgt.decode import decode_graded
+from fedgt.decode.graded import SOMEBODY
 from fedgt.design import named_design
 from fedgt.screen import GradedEvidence, graded_screen, together
 from fedgt.screen.graded_evidence import Compared
@@ -78,7 +81,7 @@ def test_lines_of_honest_clients_in_another_direction_in_each_round_are_no_attac
 
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_the_evidence_for_a_set_is_the_textbook_likelihood_ratio_of_all_contrasts(rounds: int) -> None:
-    """Matrix normal with D independent columns, noise that comes again in part, and the scale integrated out."""
+    """Matrix normal with D independent columns; the scale, and how much of the noise comes again, integrated out."""
     tests = [round_of(seed, push=same_push(3.0)) for seed in range(rounds)]
     (joined,) = together(list(tests))
     assert isinstance(joined, GradedEvidence)
@@ -87,46 +90,68 @@ def test_the_evidence_for_a_set_is_the_textbook_likelihood_ratio_of_all_contrast
         for parts in ([compared_in(one).contrasts for one in tests], [one.damage.shifts for one in tests])
     )
     k = len(observed)
-    between = COMES_AGAIN + (1 - COMES_AGAIN) * np.eye(rounds)
-    noise = np.kron(between, np.eye(k // rounds)).astype(np.float64)
     degrees = np.exp(np.mean([np.log(one.strongest.shift.effective_features) for one in tests]))
     assert joined.strongest.shift.effective_features == pytest.approx(degrees)
+    parts_again = COMES_AGAIN if rounds > 1 else (0.0,)
 
     def log_density(covariance: npt.NDArray[np.float64]) -> float:
         energy = np.trace(np.linalg.solve(covariance, observed @ observed.T))
         return float(-degrees / 2 * np.linalg.slogdet(covariance)[1] - degrees * k / 2 * np.log(energy))
 
-    sets = np.random.default_rng(2).random((6, 15)) < 0.3
-    sets[0] = np.isin(np.arange(15), MALICIOUS)
-    signals = 10.0 ** np.arange(0.5, 5.01, 0.5) * rounds / (1 + (rounds - 1) * COMES_AGAIN)
-    found = joined.strongest.shift.explained(sets) + joined.strongest.shift.some()
-    for members, log_ratio in zip(sets, found, strict=True):
-        columns = shifts[:, members]
-        towards = columns.sum(axis=1)
+    def noise_of(again: float) -> npt.NDArray[np.float64]:
+        between = again + (1 - again) * np.eye(rounds)
+        return np.kron(between, np.eye(k // rounds)).astype(np.float64)
+
+    def log_evidence(columns: npt.NDArray[np.float64], again: float) -> float:
+        noise, towards = noise_of(again), columns.sum(axis=1)
         size = float(towards @ np.linalg.solve(noise, towards))
+        signals = 10.0 ** np.arange(0.5, 5.01, 0.5) * rounds / (1 + (rounds - 1) * again)
         terms = []
         for spread, probability in STRENGTH_SPREADS:
             # The smallest spread of strengths counts as none.
-            strengths = np.ones((len(columns.T),) * 2) + (spread > 0.1) * spread**2 * np.eye(len(columns.T))
+            strengths = np.ones((columns.shape[1],) * 2) + (spread > 0.1) * spread**2 * np.eye(columns.shape[1])
             attack = columns @ strengths @ columns.T / size
-            ratios = [log_density(noise + one * attack) - log_density(noise) for one in signals]
-            terms.append(TOGETHER * (np.logaddexp.reduce(ratios) - np.log(len(signals))) + np.log(probability))
-        assert log_ratio == pytest.approx(np.logaddexp.reduce(terms), rel=1e-6)
+            logs = np.array([log_density(noise + one * attack) for one in signals])
+            terms.append(TOGETHER * (np.logaddexp.reduce(logs) - np.log(len(logs))) + np.log(probability))
+        return float(np.logaddexp.reduce(terms))
+
+    sets = np.random.default_rng(2).random((6, 15)) < 0.3
+    sets[0] = np.isin(np.arange(15), MALICIOUS)
+    nobody = np.logaddexp.reduce([TOGETHER * log_density(noise_of(again)) for again in parts_again])
+    for members, log_ratio in zip(sets, joined.mixture.log_likelihood(sets), strict=True):
+        expected = np.logaddexp.reduce([log_evidence(shifts[:, members], again) for again in parts_again]) - nobody
+        assert log_ratio == pytest.approx(expected, rel=1e-5, abs=1e-5)
 
 
-def test_clients_of_other_sizes_have_noise_of_their_own_that_comes_again() -> None:
-    """Contrasts are independent whatever the sample counts and groups: their covariance is inverted exactly."""
+def test_what_honest_clients_differ_by_in_every_round_is_no_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where they differ by nature: that it comes again is learnt. Taken as drawn anew it looks like an attack."""
+    learnt, assumed = [], []
+    for seed in range(6):
+        clients = np.random.default_rng(seed).normal(size=(15, FEATURES)) * np.geomspace(3, 0.3, FEATURES)
+        tests: list[LayeredEvidence] = [
+            round_of(100 * seed + k, malicious=tuple(range(15)), push=clients) for k in range(4)
+        ]
+        learnt.append(decode_graded(together(tests), clients=15, largest=7).against_nobody)
+        with monkeypatch.context() as fixed:
+            fixed.setattr(sys.modules["fedgt.screen.together"], "COMES_AGAIN", COMES_AGAIN[:1])
+            assumed.append(decode_graded(together(tests), clients=15, largest=7).against_nobody)
+    assert max(learnt) < SOMEBODY < min(assumed)
+
+
+def test_contrasts_are_independent_whatever_the_groups_and_sample_counts() -> None:
     samples = np.geomspace(30.0, 600.0, 15)
     other = named_design("graded-15x8-b").matrix.astype(np.float64)
     tests = [round_of(seed, push=same_push(3.0), samples=samples, rows=one) for seed, one in enumerate((ROWS, other))]
     (joined,) = together(list(tests))
     assert isinstance(joined, GradedEvidence)
     first, second = (compared_in(one) for one in tests)
-    across = COMES_AGAIN * first.noise @ second.noise.T
-    covariance = np.block([[np.eye(len(first.noise)), across], [across.T, np.eye(len(second.noise))]])
     observed = np.concatenate([first.contrasts, second.contrasts])
-    expected = np.trace(np.linalg.solve(covariance, observed @ observed.T))
-    assert np.trace(joined.strongest.gram) == pytest.approx(float(expected))
+    energies = []
+    for again in COMES_AGAIN:
+        across = again * first.noise @ second.noise.T
+        covariance = np.block([[np.eye(len(first.noise)), across], [across.T, np.eye(len(second.noise))]])
+        energies.append(float(np.trace(np.linalg.solve(covariance, observed @ observed.T))))
+    assert sorted(float(np.trace(one.gram)) for one in joined.hypotheses) == pytest.approx(sorted(energies))
 
 
 def test_two_attacks_are_found_in_outputs_put_together() -> None:
