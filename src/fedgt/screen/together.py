@@ -78,12 +78,8 @@ def _independent(tests: Sequence[GradedEvidence], again: float, effective: float
     """The contrasts, if this part comes again; `log_prior` is the log-likelihood of that if they are noise alone."""
     rounds = [one.compared for one in tests if one.compared is not None]
     noise = np.concatenate([one.noise for one in rounds])
-    covariance = again * noise @ noise.T
-    start = 0
-    for one in rounds:
-        within = slice(start, start + len(one.noise))
-        covariance[within, within] = np.eye(len(one.noise))
-        start = within.stop
+    # The rows of one round's noise are orthonormal: within a round the contrasts have covariance I.
+    covariance = again * noise @ noise.T + (1.0 - again) * np.eye(len(noise))
     root = np.linalg.cholesky(covariance)
 
     def independent(parts: list[FloatArray]) -> FloatArray:
