@@ -4,7 +4,6 @@ import os
 import time
 from itertools import combinations
 from math import comb
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -12,12 +11,12 @@ from scipy.stats import multivariate_normal, wishart
 
 import fedgt.decode.sets as sets_module
 import fedgt.screen.shift_evidence as shift
-import fedgt.screen.shift_likelihood as likelihood
 from fedgt.decode import CountPrior, decode_sets, sparse_prior
 from fedgt.decode.sets import all_sets
 from fedgt.errors import ShapeError
 from fedgt.screen import class_losses, contrasts, damage, label_under_attack, margins
 from fedgt.screen.shift_evidence import STRENGTH_SPREADS, ShiftEvidence, shift_evidence
+from fedgt.screen.shift_likelihood import FewFeatures
 from fedgt.screen.sphericity import sphericity, statistic
 
 
@@ -236,9 +235,9 @@ class _Nothing:
 
 
 @pytest.mark.parametrize("strength", [0.0, 0.7, 2.0])
-@pytest.mark.parametrize("module", [shift, likelihood], ids=["line", "likelihood"])
+@pytest.mark.parametrize("kind", ["line", "likelihood"])
 def test_looking_closely_at_the_nearest_of_many_sets_only_changes_no_posterior_noticeably(
-    module: ModuleType, strength: float, monkeypatch: pytest.MonkeyPatch
+    kind: str, strength: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     malicious = (1, 4, 6, 11, 17)
     rng = np.random.default_rng(6)
@@ -246,15 +245,15 @@ def test_looking_closely_at_the_nearest_of_many_sets_only_changes_no_posterior_n
     moved = strength * parts.shifts[:, malicious].sum(axis=1)[:, None] * rng.normal(size=200) + rng.normal(
         size=(parts.size, 200)
     )
-    few = likelihood.FewFeatures(effective=200.0, power=0.7, signals=10.0 ** np.arange(0.0, 5.1, 0.5))
+    few = FewFeatures(effective=200.0, power=0.7, signals=10.0 ** np.arange(0.0, 5.1, 0.5))
     gram = moved @ moved.T
-    line = shift_evidence(gram, parts.shifts, features=200) if module is shift else few.line(gram, parts.shifts)
+    line = shift_evidence(gram, parts.shifts, features=200) if kind == "line" else few.line(gram, parts.shifts)
     assert line is not None
     sets = next(chunk for size, chunk in all_sets(20, 6) if size == 6)
-    assert len(sets) > module.ALL_CLOSELY  # so that there is something to leave out
+    assert len(sets) > shift._ALL_CLOSELY  # so that there is something to leave out
     assert (line.explained(sets) != np.concatenate([line.explained(part) for part in np.array_split(sets, 9)])).any()
     quick = decode_sets(line, clients=20, prior=sparse_prior(20, 6))
-    monkeypatch.setattr(module, "ALL_CLOSELY", len(sets))
+    monkeypatch.setattr(shift, "_ALL_CLOSELY", len(sets))
     exact = decode_sets(line, clients=20, prior=sparse_prior(20, 6))
     posterior = [1 / (1 + np.exp(one.log_odds)) for one in (quick, exact)]
     np.testing.assert_allclose(posterior[0], posterior[1], atol=3e-3)

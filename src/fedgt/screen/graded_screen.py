@@ -1,7 +1,8 @@
 """Graded evidence from the group means of a test round: by how much, and along which line, does each group differ?
 
-Nothing is reduced to one bit per group. The features (classification-layer weights) give the line (`graded_evidence`,
-`shift_evidence`), the validation loss its direction (`damage`). The screen on validation margins is `margin_screen`.
+Nothing is reduced to one bit per group. The features give the line (weights of the classification layer:
+`graded_evidence` and `shift_evidence`; outputs: `together`), the validation loss its direction (`damage`). The screen on
+validation margins is `margin_screen`.
 """
 
 from dataclasses import dataclass

@@ -12,6 +12,7 @@ few values of s; then u lies along b plus a vector in the span of the columns of
 out. How much evidence there is for *any* line against none comes from `sphericity`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +20,7 @@ from scipy.special import gammaln
 
 from fedgt.screen.contrasts import Moved, moved
 from fedgt.screen.sphericity import Sphericity, sphericity, statistic
-from fedgt.types import BoolArray, FloatArray, frozen
+from fedgt.types import BoolArray, FloatArray, IntArray, frozen
 
 STRENGTH_SPREADS = ((0.03, 0.6), (0.12, 0.3), (0.35, 0.1))
 """(standard deviation of the strengths of malicious clients relative to their mean, prior probability)."""
@@ -37,11 +38,11 @@ _FLOOR = 1e-9
 _WORTH_WHILE = 25.0
 """Sets this many nats below the best, even if strengths could vary in every direction, are not looked at more closely."""
 
-ALL_CLOSELY, MOST_CLOSELY = 8192, 1024
+_ALL_CLOSELY, _MOST_CLOSELY = 8192, 1024
 """Up to the first number all sets that are scored at once are looked at more closely, as for 15 clients. Of more, as where
 there are millions of sets, only the nearest ones: the others count with nearly equal strengths."""
 
-STEP = 1 << 14
+_STEP = 1 << 14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -116,16 +117,9 @@ class ShiftEvidence:
         )
         result[~able] = -np.inf
         close = np.flatnonzero(able & (tolerant > float(result.max()) - _WORTH_WHILE))
-        if len(members) > ALL_CLOSELY and len(close) > MOST_CLOSELY:
-            close = np.sort(close[np.argpartition(tolerant[close], -MOST_CLOSELY)[-MOST_CLOSELY:]])
-        sizes = members[close].sum(axis=1).astype(np.int64)
         columns, met = self.shifts.T @ self.shifts, self.shifts.T @ self.direction
-        for size in np.unique(sizes).tolist():
-            chosen = close[sizes == size]
-            for start in range(0, len(chosen), STEP):
-                part = chosen[start : start + STEP]
-                more = self._with_strengths(np.nonzero(members[part])[1].reshape(len(part), size), columns, met)
-                result[part] = log_sum(np.stack([result[part], more]))
+        for part, clients in looked_at_closely(members, close, tolerant):
+            result[part] = log_sum(np.stack([result[part], self._with_strengths(clients, columns, met)]))
         return result
 
     def _with_strengths(self, clients: np.ndarray, columns: FloatArray, along: FloatArray) -> FloatArray:
@@ -155,6 +149,24 @@ class ShiftEvidence:
             own = np.log(pivots[size]) - np.log(squared)
             terms.append(-0.5 * (pivots[size + 1] / self.variance + log_determinant + own) + np.log(probability))
         return log_sum(np.stack(terms))
+
+
+def looked_at_closely(members: FloatArray, close: IntArray, scores: FloatArray) -> Iterator[tuple[IntArray, IntArray]]:
+    """Sets whose strengths may vary, in parts of one size: int64[B] which sets, int64[B, size] their clients.
+
+    Args:
+        members: float64[sets, clients] of 0 and 1: all sets that are scored at once.
+        close: int64[...]: those that are near enough. Of many only those with the highest scores are looked at.
+        scores: float64[sets].
+    """
+    if len(members) > _ALL_CLOSELY and len(close) > _MOST_CLOSELY:
+        close = np.sort(close[np.argpartition(scores[close], -_MOST_CLOSELY)[-_MOST_CLOSELY:]])
+    sizes = members[close].sum(axis=1).astype(np.int64)
+    for size in np.unique(sizes).tolist():
+        chosen = close[sizes == size]
+        for start in range(0, len(chosen), _STEP):
+            part = chosen[start : start + _STEP]
+            yield part, np.nonzero(members[part])[1].reshape(len(part), size)
 
 
 def log_sum(logs: FloatArray) -> FloatArray:

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedgt.screen.contrasts import Moved, moved
-from fedgt.screen.shift_evidence import ALL_CLOSELY, MOST_CLOSELY, STEP, STRENGTH_SPREADS, ShiftEvidence, log_sum
-from fedgt.types import BoolArray, FloatArray, frozen
+from fedgt.screen.shift_evidence import STRENGTH_SPREADS, ShiftEvidence, log_sum, looked_at_closely
+from fedgt.types import BoolArray, FloatArray, IntArray, frozen
 
 _LEAST = 1e-9
 """What a set leaves of the contrasts' energy is raised to this fraction: exact repetitions are no infinite evidence."""
@@ -140,22 +140,14 @@ class ShiftLikelihood(ShiftEvidence):
         # The smallest spread of strengths is as good as none.
         result += np.log(STRENGTH_SPREADS[0][1])
         result[~able] = -np.inf
-        close = np.flatnonzero(able)
-        if len(members) > ALL_CLOSELY and len(close) > MOST_CLOSELY:
-            close = np.sort(close[np.argpartition(result[close], -MOST_CLOSELY)[-MOST_CLOSELY:]])
         columns, met = self.shifts.T @ self.shifts, self.shifts.T @ self.gram @ self.shifts
-        sizes = members[close].sum(axis=1).astype(np.int64)
-        for size in np.unique(sizes).tolist():
-            chosen = close[sizes == size]
-            for start in range(0, len(chosen), STEP):
-                part = chosen[start : start + STEP]
-                clients = np.nonzero(members[part])[1].reshape(len(part), size)
-                more = self._unequal(clients, squared[part], columns, met)
-                result[part] = log_sum(np.concatenate([result[None, part], more]))
+        for part, clients in looked_at_closely(members, np.flatnonzero(able), result):
+            more = self._unequal(clients, squared[part], columns, met)
+            result[part] = log_sum(np.concatenate([result[None, part], more]))
         result -= self.line
         return result
 
-    def _unequal(self, clients: np.ndarray, squared: FloatArray, columns: FloatArray, met: FloatArray) -> FloatArray:
+    def _unequal(self, clients: IntArray, squared: FloatArray, columns: FloatArray, met: FloatArray) -> FloatArray:
         """float64[spreads - 1, B]: the same with strengths that vary, for int64[B, size], the smallest spread left out.
 
         With R the symmetric root of 1 1^T + sigma^2 I, one eigendecomposition of R C^T C R serves all signals.
