@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgt.decode import decode_graded
 from fedgt.design import named_design
+from fedgt.evidence import decode_graded
 from graded_rates import Models, World
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "adaptive.csv"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedgt.experiment import PAPER, ExperimentSpec, make_spec
-from fedgt.experiment.sweep import Row, sweep
+from fedgt.reproduction.sweep import Row, sweep
 from fedgt.types import FloatArray
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "after_test.csv"

@@ -25,13 +25,14 @@ import numpy as np
 import torch
 from torch.nn.utils import vector_to_parameters
 
-from fedgt.decode import GradedDecoding, decode_graded
 from fedgt.design import named_design
-from fedgt.screen import (
+from fedgt.evidence import (
+    GradedDecoding,
     GradedEvidence,
     SecondOpinion,
     class_losses,
     class_steps,
+    decode_graded,
     graded_screen,
     label_spread,
     margin_screen,

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedgt.cli.demo_command import DEMO
 from fedgt.experiment import PAPER, make_spec
-from fedgt.experiment.sweep import sweep
+from fedgt.reproduction.sweep import sweep
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "demo.csv"
 

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgt.decode import CountPrior, decode_graded, forward_backward
+from fedgt.decode import CountPrior, forward_backward
 from fedgt.design import Design, named_design
+from fedgt.evidence import decode_graded
 from fedgt.screen import cluster_screen
 from fedgt.types import ErrorRates, IntArray
 from graded_rates import CELLS, Models, World, _drawn, _world

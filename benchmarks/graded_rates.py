@@ -29,11 +29,10 @@ from typing import Any
 import numpy as np
 
 from fedgt._version import __version__
-from fedgt.decode import GradedDecoding, decode_graded
 from fedgt.design import named_design
-from fedgt.planning.next_rows import next_rows
+from fedgt.evidence import GradedDecoding, class_losses, decode_graded, graded_screen
+from fedgt.federation.next_rows import next_rows
 from fedgt.planning.ties import ties
-from fedgt.screen import class_losses, graded_screen
 from fedgt.train import (
     Attack,
     ImageData,

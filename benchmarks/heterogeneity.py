@@ -7,7 +7,7 @@
 features isic2019`), focal loss, test in round 5 of 40. `dirichlet-1`, `dirichlet-0.3`: MNIST, test in round 1 of 10.
 `single-class`: digits as in the demo, one honest client of class 9 only. 15 clients, attackers uniform at random; labels
 flipped, permuted, or nobody malicious. Rows go to docs/results/heterogeneity.csv (resumable); seeds from 100, as smaller
-ones served to set the only constant (`fedgt.screen.margin_evidence.RAISED`).
+ones served to set the only constant (`fedgt.evidence.by_margins.margin_evidence.RAISED`).
 """
 
 import argparse
@@ -20,8 +20,8 @@ from scipy.stats import t as student
 
 from fedgt.cli.demo_command import DEMO
 from fedgt.experiment import PAPER, make_spec
-from fedgt.experiment.paper import settings_of
-from fedgt.experiment.sweep import Planned, Row, sweep
+from fedgt.reproduction.paper import settings_of
+from fedgt.reproduction.sweep import Planned, Row, sweep
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "heterogeneity.csv"
 MNIST = {"data.name": "mnist", "data.partition": "dirichlet", "federation.rounds": 10, "screen.round": 1}

@@ -2,8 +2,8 @@
 
     FEDGT_DATA=<folder> python benchmarks/margin_limits.py [--data isic2019,dirichlet-1,dirichlet-0.3] [--seeds 10]
 
-The federations of `heterogeneity.py` without any defence. In the test round the evidence of `fedgt.screen.margin_screen` is
-computed from the models of the clients themselves (rows of one client, which no plan allows) and from the group sums of the
+The federations of `heterogeneity.py` without any defence. In the test round the evidence of `fedgt.evidence.margin_screen`
+is computed from the models of the clients themselves (rows of one client, which no plan allows) and from the sums of the
 default design: what the first cannot name is not in the margins, what only the second cannot name is lost in the sums.
 *Separation* is the difference between attackers and honest clients in the statistic of the true attack, in deviations of
 honest clients; *found* the fraction of pairs (attacker, honest client) that it orders rightly. The last line is the
@@ -17,11 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from fedgt.decode import decode_graded
 from fedgt.design import named_design
+from fedgt.evidence import MarginEvidence, class_losses, class_steps, contrasts, decode_graded, margin_screen, margins
 from fedgt.experiment import make_spec
 from fedgt.experiment.simulation import Simulation, simulate
-from fedgt.screen import MarginEvidence, class_losses, class_steps, contrasts, margin_screen, margins
 from fedgt.train import ImageData, load
 from fedgt.types import BoolArray, FloatArray, Parameters
 from heterogeneity import CELLS, DATA

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fedgt.cli.demo_command import DEMO
 from fedgt.experiment import make_spec
-from fedgt.experiment.sweep import sweep
+from fedgt.reproduction.sweep import sweep
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "null.csv"
 

@@ -29,9 +29,9 @@ from threadpoolctl import threadpool_limits
 from contribution_scores import attackers_auc, errors_of_lowest
 from fedgt._version import __version__
 from fedgt.errors import SpecError
-from fedgt.experiment.paper import default_seeds
 from fedgt.experiment.simulation import Simulation, simulate
 from fedgt.experiment.spec import ExperimentSpec
+from fedgt.reproduction.paper import default_seeds
 from fedgt.screen import Utility, measure, top1_accuracy
 from fedgt.train import ImageData, LogisticRegression, attack_accuracy, load
 from fedgt.train.runs import RunTask, train_runs

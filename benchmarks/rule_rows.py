@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from contribution_scores import mean_difference, pair_points
-from fedgt.experiment.paper import Cell, planned
 from fedgt.experiment.spec import ExperimentSpec
+from fedgt.reproduction.paper import Cell, planned
 
 COLUMNS: Final = (
     "spec_hash",

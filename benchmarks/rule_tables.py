@@ -6,9 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from fedgt.experiment.paper import Cell
-from fedgt.experiment.sweep import read_rows
-from fedgt.report.tables import rows_of
+from fedgt.reproduction.comparison import rows_of
+from fedgt.reproduction.paper import Cell
+from fedgt.reproduction.sweep import read_rows
 from rule_rows import ATTACKS, METHODS, RULES, SCORES, Dataset, Experiment, Method, Row, spec_of
 
 REPRODUCED: Final = ("no-defence", "oracle", "rfa", "graded")

@@ -12,9 +12,7 @@ import griffe
 SOURCE = Path(__file__).parents[1] / "src"
 
 MODULES = {
-    "fedgt.round": "rounds: screening and training",
-    "fedgt.federation": "rounds: settings",
-    "fedgt.aggregates": "rounds: what is put on record",
+    "fedgt.federation": "a federation and its rounds",
     "fedgt.types": "values that travel between stages",
     "fedgt.errors": "errors",
     "fedgt.design": "designs",
@@ -24,16 +22,16 @@ MODULES = {
     "fedgt.secagg": "secure aggregation: protocol",
     "fedgt.engine": "secure aggregation: engine",
     "fedgt.flower": "Flower",
-    "fedgt.screen": "screen",
-    "fedgt.decode": "decoding",
-    "fedgt.exclude": "exclusion",
+    "fedgt.evidence": "graded evidence",
+    "fedgt.screen": "the paper's screen",
+    "fedgt.decode": "decoding of binary outcomes",
     "fedgt.train": "training of simulations",
     "fedgt.experiment": "experiments",
     "fedgt.report": "reports",
     "fedgt.report.figures": "figures",
-    "fedgt.report.tables": "the paper's tables beside ours",
-    "fedgt.experiment.paper": "the paper's experiments",
-    "fedgt.experiment.sweep": "many runs into one file",
+    "fedgt.reproduction.paper": "the paper's experiments",
+    "fedgt.reproduction.sweep": "many runs into one file",
+    "fedgt.reproduction.comparison": "the paper's tables beside ours",
 }
 """Public modules, in the order of the overview."""
 

@@ -1,7 +1,7 @@
 """Find and remove malicious clients in federated learning without giving up secure aggregation.
 
-The names below are the public interface for a federation of your own; `fedgt.decode.decode` and `fedgt.exclude.exclude` are
-reached through their modules, whose names they share. Everything is imported when it is first used.
+The names below are the public interface for a federation of your own; `fedgt.decode.decode` is reached through its module,
+whose name it shares. Everything is imported when it is first used.
 """
 
 from importlib import import_module
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from fedgt.engine import Client, ClientEndpoint, LocalTransport, TrainedModel, Transport, secure_sums
     from fedgt.errors import FedGTError
     from fedgt.federation import DecodeSettings, Federation, ScreenSettings, Validation
+    from fedgt.federation.round import screening_round, training_round
     from fedgt.grouping import Grouping, assign
     from fedgt.privacy import Ledger, minimum_support
-    from fedgt.round import screening_round, training_round
     from fedgt.types import ErrorRates, Outcomes, Parameters
 
 _HOMES = {
@@ -48,7 +48,7 @@ _HOMES = {
     "fedgt.grouping": ("Grouping", "assign"),
     "fedgt.privacy": ("Ledger", "minimum_support"),
     "fedgt.federation": ("DecodeSettings", "Federation", "ScreenSettings", "Validation"),
-    "fedgt.round": ("screening_round", "training_round"),
+    "fedgt.federation.round": ("screening_round", "training_round"),
     "fedgt.types": ("ErrorRates", "Outcomes", "Parameters"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -4,7 +4,8 @@ import pytest
 
 from fedgt.errors import SpecError
 from fedgt.experiment import ExperimentSpec
-from fedgt.experiment.paper import (
+from fedgt.experiment.simulation import design_of
+from fedgt.reproduction.paper import (
     Cell,
     Dataset,
     Experiment,
@@ -14,8 +15,7 @@ from fedgt.experiment.paper import (
     paper_value,
     planned,
 )
-from fedgt.experiment.robustness import robustness_table
-from fedgt.experiment.simulation import design_of
+from fedgt.reproduction.robustness import robustness_table
 
 
 def one(dataset: Dataset, variant: str, attack: str = "label-flip", malicious: int = 3) -> ExperimentSpec:

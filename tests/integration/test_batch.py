@@ -9,7 +9,7 @@ import pytest
 from fedgt.errors import SpecError
 from fedgt.experiment import ExperimentSpec, RunResult, make_spec, run
 from fedgt.experiment.batch import run_batch
-from fedgt.experiment.sweep import COLUMNS, Planned, read_rows, sweep
+from fedgt.reproduction.sweep import COLUMNS, Planned, read_rows, sweep
 
 BASE: dict[str, Any] = {
     "privacy": 4,
@@ -140,7 +140,7 @@ def test_a_run_that_fails_in_its_first_round_is_a_row_without_accuracies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fedgt.errors import ProtocolError
-    from fedgt.experiment.sweep import row_of
+    from fedgt.reproduction.sweep import row_of
 
     def failing(*_: Any, **__: Any) -> Any:
         raise ProtocolError("nothing works")

@@ -102,7 +102,7 @@ def test_rfa_takes_three_sums_a_round_and_says_what_its_privacy_rests_on() -> No
 
 def test_when_every_group_is_contaminated_the_run_stops_unless_the_policy_says_otherwise() -> None:
     """Case 38 end to end: a screen that calls all groups positive cannot be had from k-means, so outcomes are given."""
-    import fedgt.screening as screening_module
+    import fedgt.federation.measure as screening_module
     from fedgt.types import Outcomes
 
     real = screening_module.cluster_screen  # type: ignore[attr-defined]
@@ -225,7 +225,7 @@ def test_what_would_break_the_test_round_is_refused_before_the_first_round(chang
 
 
 def test_an_error_in_a_round_keeps_what_was_opened_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    import fedgt.screening as screening_module
+    import fedgt.federation.measure as screening_module
     from fedgt.errors import ProtocolError
 
     def broken(*args: Any, **kwargs: Any) -> Any:

@@ -16,9 +16,9 @@ import flower_app as app
 from fedgt.engine import ClientEndpoint, LocalTransport, TrainedModel
 from fedgt.errors import SpecError
 from fedgt.federation import DecodeSettings, Federation, ScreenSettings
+from fedgt.federation.round import screening_round, training_round
 from fedgt.flower import FedGT, InProcessGrid, adaptive, client_app, register
 from fedgt.privacy import Ledger
-from fedgt.round import screening_round, training_round
 from flower_grid import CONFIG, NAMES, SMALL, nodes, played, trips
 
 

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fedgt.decode import GradedDecoding
 from fedgt.design import named_design
 from fedgt.errors import SpecError
+from fedgt.evidence import GradedDecoding, GradedScreen
 from fedgt.federation import DecodeSettings, Federation, ScreenKind, ScreenSettings, Validation
+from fedgt.federation.round import ScreeningRound, screening_round
 from fedgt.grouping import Grouping
-from fedgt.round import ScreeningRound, screening_round
-from fedgt.screen import GradedScreen, ScreenResult
+from fedgt.screen import ScreenResult
 from fedgt.types import FloatArray, Parameters
 
 Make = Callable[..., Any]

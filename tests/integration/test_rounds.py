@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from fedgt.errors import SpecError
-from fedgt.federation import DecodeSettings, Federation, ScreenSettings, Validation
+from fedgt.federation import DecodeSettings, Federation, ScreenSettings, Validation, rfa_round
+from fedgt.federation.round import ScreeningRound, screening_round, training_round
 from fedgt.grouping import Grouping
-from fedgt.round import ScreeningRound, screening_round, training_round
 from fedgt.screen import ScreenResult, Utility
-from fedgt.train import rfa_round
 from fedgt.types import FloatArray, Outcomes, Parameters
 
 Make = Callable[..., Any]

@@ -280,21 +280,6 @@ def test_an_endpoint_without_prekeys_or_with_used_ones_refuses() -> None:
         endpoint.handle("begin", opening)
 
 
-def test_a_finish_that_is_spoilt_ends_the_session() -> None:
-    plan = make_plan("abcd")
-    endpoint = ClientEndpoint("a", Shift())
-    endpoint.handle("keys", opening_of(plan))
-    with pytest.raises(ProtocolError, match="malformed"):
-        endpoint.handle("finish", b"rubbish")
-    with pytest.raises(ProtocolError, match="the session is over"):
-        endpoint.handle("shares", b"")
-
-
-def opening_of(plan: RoundPlan) -> bytes:
-    server = ServerSession(plan)
-    return RoundMessage(session=server.keys()["a"], parameters=MODEL).to_bytes()
-
-
 # Bytes --------------------------------------------------------------------------------------------------------------
 
 

@@ -12,13 +12,12 @@ import pytest
 
 from fedgt.design import named_design
 from fedgt.engine import ClientEndpoint, LocalTransport, TrainedModel
-from fedgt.federation import DecodeSettings, Federation, ScreenSettings, Validation
+from fedgt.federation import DecodeSettings, Federation, ScreenSettings, Validation, rfa_round
+from fedgt.federation.round import screening_round, training_round
 from fedgt.grouping import Grouping
 from fedgt.privacy import Ledger
-from fedgt.round import screening_round, training_round
 from fedgt.screen import ScreenResult
 from fedgt.secagg import ClientPolicy, Credentials, Identity, Registry, read_private_key, read_registry
-from fedgt.train import rfa_round
 from fedgt.types import Parameters
 
 IDS = tuple(f"c{number:02d}" for number in range(15))

@@ -20,7 +20,6 @@ from fedgt.decode import (
     decision_table,
     decode,
     decode_counts,
-    decode_sets,
     estimate_from_outcomes,
     explain,
     forward_backward,
@@ -33,6 +32,7 @@ from fedgt.decode.frontier import forward_backward_passes, make_schedule
 from fedgt.decode.semiring import LINEAR, LOG
 from fedgt.design import Design, from_matrix, named_design
 from fedgt.errors import ContradictoryOutcomesError, DesignError, ShapeError, SpecError
+from fedgt.evidence import decode_sets
 from fedgt.types import BoolArray, CountLikelihoods, ErrorRates, FloatArray, Outcomes
 
 RATES = ErrorRates(false_alarm=0.1, misdetection=0.05)

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fedgt.decode import decode_graded, sparse_prior
 from fedgt.errors import DesignError, SpecError
+from fedgt.evidence import decode_graded, sparse_prior
 from fedgt.types import BoolArray, ExplainingEvidence, FloatArray, SetEvidence
 
 CLIENTS, LARGEST = 6, 3

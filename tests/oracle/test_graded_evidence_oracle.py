@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal, wishart
 
-import fedgt.decode.sets as sets_module
-import fedgt.screen.shift_evidence as shift
-from fedgt.decode import CountPrior, decode_sets, sparse_prior
-from fedgt.decode.sets import all_sets
+import fedgt.evidence.line as shift
+import fedgt.evidence.sets as sets_module
+from fedgt.decode import CountPrior
 from fedgt.errors import ShapeError
-from fedgt.screen import class_losses, contrasts, damage, label_under_attack, margins
-from fedgt.screen.shift_evidence import STRENGTH_SPREADS, ShiftEvidence, shift_evidence
-from fedgt.screen.shift_likelihood import FewFeatures
-from fedgt.screen.sphericity import sphericity, statistic
+from fedgt.evidence import class_losses, contrasts, damage, decode_sets, label_under_attack, margins, sparse_prior
+from fedgt.evidence.line import STRENGTH_SPREADS, ShiftEvidence, shift_evidence
+from fedgt.evidence.line_likelihood import FewFeatures
+from fedgt.evidence.sets import all_sets
+from fedgt.evidence.sphericity import sphericity, statistic
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -5,15 +5,15 @@ import pytest
 from scipy.stats import norm, wishart
 from scipy.stats import t as student
 
-from fedgt.decode.sets import all_sets
 from fedgt.design import named_design
-from fedgt.planning.next_rows import _Sieve, confusion
+from fedgt.evidence import contrasts, damage
+from fedgt.evidence.harm import _RISES, _SHARE, _rise_of
+from fedgt.evidence.line import ShiftEvidence, _pivots, log_sum
+from fedgt.evidence.sets import all_sets
+from fedgt.evidence.sphericity import sphericity, statistic
+from fedgt.evidence.weights import MixedEvidence, Rows
+from fedgt.federation.next_rows import _Sieve, confusion
 from fedgt.privacy import minimum_support
-from fedgt.screen import contrasts, damage
-from fedgt.screen.damage import _RISES, _SHARE, _rise_of
-from fedgt.screen.graded_evidence import MixedEvidence, Rows
-from fedgt.screen.shift_evidence import ShiftEvidence, _pivots, log_sum
-from fedgt.screen.sphericity import sphericity, statistic
 
 SETS = np.concatenate([chunk for _, chunk in all_sets(7, 3)])
 

@@ -4,9 +4,9 @@ import numpy as np
 from scipy.stats import multivariate_t
 
 from fedgt.design import named_design
-from fedgt.screen import MarginEvidence, class_steps, contrasts, damage
-from fedgt.screen.margin_evidence import RAISED, SPREADS, STRENGTHS
-from fedgt.screen.margin_hypotheses import Hypothesis, margin_hypotheses
+from fedgt.evidence import MarginEvidence, class_steps, contrasts, damage
+from fedgt.evidence.by_margins.hypotheses import Hypothesis, margin_hypotheses
+from fedgt.evidence.by_margins.margin_evidence import RAISED, SPREADS, STRENGTHS
 from fedgt.types import FloatArray
 
 ROWS = named_design("graded-15x10-b").matrix.astype(np.float64)

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedgt.decode import GradedDecoding, decode_graded
 from fedgt.design import named_design
-from fedgt.screen import GradedScreen, graded_screen
+from fedgt.evidence import GradedDecoding, GradedScreen, decode_graded, graded_screen
 
 DESIGN = named_design("graded-15x10-b").matrix.astype(np.float64)
 SMALL = np.array(

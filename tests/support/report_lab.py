@@ -11,10 +11,10 @@ import numpy as np
 from fedgt._version import __version__
 from fedgt.decode import STRATEGIES, decode
 from fedgt.design import Design, named_design
-from fedgt.exclude import exclude
 from fedgt.experiment import ExperimentSpec, make_spec
 from fedgt.experiment.result import json_number
 from fedgt.experiment.spec import ScreenSpec
+from fedgt.federation.verdicts import exclude
 from fedgt.grouping import Grouping
 from fedgt.types import ErrorRates, Outcomes
 

@@ -14,7 +14,7 @@ from fedgt.errors import ShapeError
 from fedgt.experiment import make_spec
 from fedgt.experiment.batch import run_batch
 from fedgt.experiment.simulation import simulate
-from fedgt.round import training_round
+from fedgt.federation.round import training_round
 from fedgt.train import ImageData
 from robust_rules import Run, run_rules, run_seed
 from rule_rows import METHODS, Method, Row

@@ -33,7 +33,7 @@ def demo(
     """15 clients learn digits, 5 of them flip labels 9 -> 3; the server sees securely aggregated group sums only."""
     from rich.console import Console
 
-    from fedgt.cli.progress import round_bar
+    from fedgt.cli.round_bar import round_bar
     from fedgt.cli.tables import print_verdicts
     from fedgt.experiment import PAPER, RunResult, make_spec, run, run_into
 

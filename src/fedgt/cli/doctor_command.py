@@ -72,10 +72,10 @@ def _versions() -> Iterator[_Finding]:
         )
         return
     try:
-        from fedgt.flower import _version
+        from fedgt.flower import supported
 
-        _version.require_supported(installed)
-        yield _Finding(check="flwr", status="ok", text=f"{installed} ({_version.RANGE})")
+        supported.require_supported(installed)
+        yield _Finding(check="flwr", status="ok", text=f"{installed} ({supported.RANGE})")
     except FedGTError as error:
         yield _Finding(check="flwr", status="failed", text=str(error))
 

@@ -33,7 +33,7 @@ def ensure_features(source: str, data_dir: Path | None) -> Path:
     Raises:
         SpecError: If no folder is given, or data or packages are missing.
     """
-    from fedgt.cli.progress import round_bar
+    from fedgt.cli.round_bar import round_bar
     from fedgt.errors import SpecError
     from fedgt.train.data import directory_of
     from fedgt.train.features import make_features

@@ -42,7 +42,7 @@ def _tables(results: Path, as_json: bool) -> None:
     from dataclasses import asdict
 
     from fedgt.experiment.result import json_number
-    from fedgt.report.tables import comparisons, markdown
+    from fedgt.reproduction.comparison import comparisons, markdown
 
     found = list(comparisons(results))
     if not as_json:

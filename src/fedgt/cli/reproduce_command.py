@@ -12,8 +12,8 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fedgt.experiment.paper import Dataset
-    from fedgt.experiment.sweep import Planned
+    from fedgt.reproduction.paper import Dataset
+    from fedgt.reproduction.sweep import Planned
 
 
 _AT_PAPER_SCALE: "Mapping[str, Dataset]" = {
@@ -93,10 +93,10 @@ def reproduce(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: the rows.")] = False,
 ) -> None:
     """Run the paper's experiments (rows that are there are kept); `fedgt report tables` compares them with the paper."""
-    from fedgt.cli.progress import round_bar
+    from fedgt.cli.round_bar import round_bar
     from fedgt.errors import SpecError
-    from fedgt.experiment.paper import cells, default_seeds, planned
-    from fedgt.experiment.sweep import sweep
+    from fedgt.reproduction.paper import cells, default_seeds, planned
+    from fedgt.reproduction.sweep import sweep
 
     if what is What.ROBUSTNESS:
         _robustness(out, as_json)
@@ -154,7 +154,7 @@ def _numbers(text: str | None) -> list[int] | None:
 def _draw(out: Path, dataset: "Dataset", experiments: tuple[str, ...]) -> None:
     from importlib.util import find_spec
 
-    from fedgt.report.reproduction import draw
+    from fedgt.reproduction.curves import draw
 
     if find_spec("matplotlib") is None:
         typer.echo("no pictures: they need matplotlib (pip install 'fedgt[plots]')")
@@ -165,7 +165,7 @@ def _draw(out: Path, dataset: "Dataset", experiments: tuple[str, ...]) -> None:
 
 
 def _robustness(out: Path, as_json: bool) -> None:
-    from fedgt.experiment.robustness import robustness_table
+    from fedgt.reproduction.robustness import robustness_table
 
     rows = [asdict(one) for one in robustness_table()]
     if as_json:

@@ -50,7 +50,7 @@ def run(
     Ctrl-C leaves a run that goes on with --resume: every sum is on disk as soon as it is open, and the result is that of a
     run that was never interrupted.
     """
-    from fedgt.cli.progress import round_bar
+    from fedgt.cli.round_bar import round_bar
     from fedgt.cli.tables import print_run
     from fedgt.errors import SpecError
     from fedgt.experiment import PAPER, read_spec, run_into

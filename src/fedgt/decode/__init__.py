@@ -18,10 +18,8 @@ from fedgt.decode.compiled import (
 from fedgt.decode.estimate import CountEstimate, estimate_from_outcomes, estimate_malicious
 from fedgt.decode.exact import all_log_odds, expected_errors
 from fedgt.decode.explanation import explain
-from fedgt.decode.graded import GradedDecoding, decode_graded, sparse_prior
 from fedgt.decode.priors import CountPrior, IndependentPrior, Prior
 from fedgt.decode.ranked import RankedSet, ranked_sets
-from fedgt.decode.sets import SetPosterior, decode_sets, largest_scored
 from fedgt.decode.strategies import (
     ESTIMATORS,
     STRATEGIES,
@@ -47,14 +45,12 @@ __all__ = [
     "Decoding",
     "Estimator",
     "ExactDecoder",
-    "GradedDecoding",
     "IndependentPrior",
     "Method",
     "Posterior",
     "PosteriorBatch",
     "Prior",
     "RankedSet",
-    "SetPosterior",
     "Strategy",
     "all_log_odds",
     "calibrate",
@@ -64,17 +60,13 @@ __all__ = [
     "decision_table",
     "decode",
     "decode_counts",
-    "decode_graded",
-    "decode_sets",
     "definite",
     "estimate_from_outcomes",
     "estimate_malicious",
     "expected_errors",
     "explain",
     "forward_backward",
-    "largest_scored",
     "ranked_sets",
-    "sparse_prior",
     "stacked",
     "without_evidence",
 ]

@@ -212,31 +212,40 @@ class ClientEndpoint:
         )
 
     def _publish(self, request: PrekeyRequest | None) -> bytes:
-        """Fresh prekeys for a coming round, which stage "begin" uses up; earlier ones are forgotten."""
+        """Prekeys for a coming round, which stage "begin" uses up; the same as before while they are not used.
+
+        Only a later round replaces those that are held, or another run: anybody may record a request and send it again.
+        """
         if request is None:
             return b""
-        if self._prekeys is not None:
-            self._prekeys.forget()
-        self._prekeys = Prekeys.draw(self._id, request)
-        return self._prekeys.published(self._credentials)
+        held = self._prekeys
+        if held is None or not held.answers(request):
+            past = held is not None and held.request.run == request.run and request.round < held.request.round
+            if past or request.round < self._journal.latest(request.run):
+                raise ProtocolError(
+                    f"client {self._id}: prekeys for round {request.round} of run {request.run!r} are refused: a later "
+                    "round has begun or is prepared"
+                )
+            if held is not None:
+                held.forget()
+            self._prekeys = held = Prekeys.draw(self._id, request)
+        return held.published(self._credentials)
 
     def _finish(self, session: ClientSession, payload: bytes) -> bytes:
-        try:
-            unmask, request = read_finish(payload, sender=self._server)
-        except ProtocolError:
-            session.close()
-            raise
+        unmask, request = read_finish(payload, sender=self._server)
         reply = session.unmask(unmask)
         return finished_message(reply, self._publish(request))
 
     def _begin(self, payload: bytes) -> bytes:
-        prekeys, self._prekeys = self._prekeys, None
+        prekeys = self._prekeys
         if prekeys is None:
             raise ProtocolError(f"client {self._id}: stage 'begin' is refused: no prekeys are held for a coming round")
         try:
             return self._open(payload, lambda session, plan: session.begin(plan, prekeys))
         finally:
-            prekeys.forget()
+            if prekeys.spent:  # what is not authentic, or for another round, spends nothing
+                prekeys.forget()
+                self._prekeys = None
 
     def _open(self, payload: bytes, answer: Callable[[ClientSession, bytes], bytes]) -> bytes:
         """Begin a session, of which `answer` gives the first reply; nothing of it leaves before all is checked."""
@@ -316,12 +325,8 @@ class ClientEndpoint:
         state = self._round
         if session.closed or state is None:
             raise ProtocolError(f"client {self._id}: stage 'masked' is refused: the session is over")
-        try:
-            trained = self._train(state, session.plan)
-        except Exception:
-            session.close()
-            raise
-        return session.masked(payload, trained, self._center, base=state.parameters)
+        # Nothing is trained for a message that is not authentic.
+        return session.masked(payload, lambda: self._train(state, session.plan), self._center, base=state.parameters)
 
     def _train(self, state: _Round, plan: RoundPlan) -> Mapping[str, npt.NDArray[np.generic]]:
         """The trained model; trains only if this round has not been trained yet."""

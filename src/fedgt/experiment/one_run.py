@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from fedgt._version import __version__
-from fedgt.aggregates import AggregateRecord, RoundResult
 from fedgt.decode import UNDECIDABLE, IndependentPrior
 from fedgt.engine import TakesSums
 from fedgt.errors import FedGTError
-from fedgt.exclude import Verdict
 from fedgt.experiment.result import (
     AggregateRow,
     ClientRow,
@@ -26,11 +24,13 @@ from fedgt.experiment.result import (
 from fedgt.experiment.screening import ScreeningPlan, screening_row
 from fedgt.experiment.simulation import Simulation, simulate
 from fedgt.experiment.spec import ExperimentSpec
-from fedgt.federation import DecodeSettings, ScreenSettings
-from fedgt.round import ScreeningRound, screening_round, training_round
+from fedgt.federation import DecodeSettings, ScreenSettings, rfa_round
+from fedgt.federation.rfa import GENERAL_POSITION
+from fedgt.federation.round import ScreeningRound, screening_round, training_round
+from fedgt.federation.sums import AggregateRecord, RoundResult
+from fedgt.federation.verdicts import Verdict
 from fedgt.screen import Utility, balanced_accuracy, top1_accuracy
-from fedgt.train import ImageData, attack_accuracy, rfa_round
-from fedgt.train.rfa import GENERAL_POSITION
+from fedgt.train import ImageData, attack_accuracy
 from fedgt.types import ErrorRates, Parameters
 
 _log = logging.getLogger(__name__)

@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedgt.decode import GradedDecoding
 from fedgt.design import Design
 from fedgt.errors import SpecError
+from fedgt.evidence import GradedDecoding, GradedEvidence, MarginEvidence
 from fedgt.experiment.result import GradedRow, LabelRow, SetRow, TestRow, json_number
 from fedgt.experiment.simulation import Simulation
 from fedgt.experiment.spec import ExperimentSpec
+from fedgt.federation.next_rows import next_rows
+from fedgt.federation.round import ScreeningRound
 from fedgt.grouping import Grouping
-from fedgt.planning.next_rows import next_rows
-from fedgt.round import ScreeningRound
-from fedgt.screen import GradedEvidence, MarginEvidence, ScreenResult
+from fedgt.screen import ScreenResult
 from fedgt.types import FloatArray
 
 _ROWS = 5  # the stream of the seed that chooses further rows; see `simulation`

@@ -13,23 +13,23 @@ Names are imported when they are first used: a site's process starts for every m
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fedgt.flower._version import require_supported
+from fedgt.flower.supported import require_supported
 
 if TYPE_CHECKING:
-    from fedgt.flower.client import Site, client_app, register, site_of
+    from fedgt.flower.grid_transport import FlowerTransport
     from fedgt.flower.inprocess import InProcessGrid
     from fedgt.flower.optimizer import adaptive
-    from fedgt.flower.server import FedGT, FlowerRound
-    from fedgt.flower.transport import FlowerTransport
+    from fedgt.flower.server_app import FedGT, FlowerRound
+    from fedgt.flower.site import Site, client_app, register, site_of
 
 require_supported()
 
 _HOMES = {
-    "client": ("Site", "client_app", "register", "site_of"),
+    "site": ("Site", "client_app", "register", "site_of"),
     "inprocess": ("InProcessGrid",),
     "optimizer": ("adaptive",),
-    "server": ("FedGT", "FlowerRound"),
-    "transport": ("FlowerTransport",),
+    "server_app": ("FedGT", "FlowerRound"),
+    "grid_transport": ("FlowerTransport",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -1,10 +1,12 @@
 """The client's side of one batch of secure sums: one call per stage, bytes in and bytes out, no I/O.
 
 Double masking after Bonawitz et al. 2017 (Practical secure aggregation for privacy-preserving machine learning), one
-independent instance per group. Whatever breaks the protocol ends the session: it never answers again.
+independent instance per group. A message that cannot be read, is not the pinned server's, or is of another plan or stage
+is refused and changes nothing: anybody can send one. What is authentic and breaks the protocol ends the session.
 """
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import numpy as np
 from cryptography.hazmat.primitives.poly1305 import Poly1305
@@ -33,14 +35,17 @@ from fedgt.secagg.suspended import resumed_session, suspended_session
 from fedgt.secagg.terms import RunTerms
 from fedgt.secagg.vector import Tensors, client_chunks
 
+_Message = TypeVar("_Message")
+
 
 class ClientSession:
     """One client in all its groups of one plan.
 
     The methods must be called once each, in the order of the stages (`begin` may stand for `keys` and `shares`); each takes
     the server's bytes and returns the client's. A group that this client cannot accept is refused alone (the server hears
-    why); everything that the protocol forbids raises `ProtocolError` and ends the session. After the unmask, or such an end,
-    keys and shares are gone: bytearrays are zeroed; the private keys inside `cryptography` and short-lived `bytes` copies
+    why). A message that is not authentic, not of this plan or not of the stage that is due raises `ProtocolError` and leaves
+    everything as it was; whatever else the protocol forbids ends the session. After the unmask, or such an end, keys and
+    shares are gone: bytearrays are zeroed; the private keys inside `cryptography` and short-lived `bytes` copies
     are only released, not overwritten.
 
     Args:
@@ -140,7 +145,7 @@ class ClientSession:
             ProtocolError: If the plan is not valid, not the pinned server's, not within policy and terms, does not name
                 this client, or all its groups are refused.
         """
-        return self._run("keys", lambda: self._keys(payload))
+        return self._run("keys", lambda: read_plan_message(payload, sender=self._server), self._keys)
 
     def shares(self, payload: bytes) -> bytes:
         """Stage "shares": share both secrets of each group among the clients that published keys.
@@ -148,7 +153,7 @@ class ClientSession:
         Raises:
             ProtocolError: If the request is malformed or not of this session, or a key is not its pinned owner's.
         """
-        return self._run("shares", lambda: self._shares(payload))
+        return self._run("shares", lambda: self._read("shares", payload), self._shares)
 
     def begin(self, payload: bytes, prekeys: Prekeys) -> bytes:
         """Stage "begin", in the place of "keys" and "shares": the plan comes with everybody's prekeys, the shares go back.
@@ -161,20 +166,31 @@ class ClientSession:
             ProtocolError: As `keys` and `shares`, or if the prekeys are for another round or too few.
         """
 
-        def answer() -> bytes:
-            self._next = self._stages.index("masked")
-            return self._begin(payload, prekeys)
+        def read() -> tuple[RoundPlan, Mapping[int, GroupPart]]:
+            plan, published = read_begin_message(payload, sender=self._server)
+            prekeys.spend(plan)
+            return plan, published
 
-        return self._run("keys", answer)
+        def answer(message: tuple[RoundPlan, Mapping[int, GroupPart]]) -> bytes:
+            self._next = self._stages.index("masked")
+            return self._begin(*message, prekeys)
+
+        return self._run("keys", read, answer)
 
     def masked(
-        self, payload: bytes, update: Tensors, center: Tensors | None = None, *, base: Tensors | None = None
+        self,
+        payload: bytes,
+        update: Tensors | Callable[[], Tensors],
+        center: Tensors | None = None,
+        *,
+        base: Tensors | None = None,
     ) -> bytes:
         """Stage "masked": the update, encoded and masked against the clients that shared.
 
         Args:
             payload: The server's message.
-            update: Tensor name -> finite array of the agreed shape.
+            update: Tensor name -> finite array of the agreed shape; or a function that gives it, such as the local training,
+                which is called only when the request is authentic and every share that it brings has been read.
             center: The current Weiszfeld estimate; for that task only.
             base: Taken away from the update, in float64, a piece at a time: give the trained model as the update and the
                 received one as the base, and no third model is ever in memory.
@@ -183,7 +199,9 @@ class ClientSession:
             ProtocolError: If the request is malformed or not of this session.
             ShapeError: If the update does not fit the plan or is not finite; the message names the tensor.
         """
-        return self._run("masked", lambda: self._masked(payload, update, center, base))
+        return self._run(
+            "masked", lambda: self._read("masked", payload), lambda message: self._masked(message, update, center, base)
+        )
 
     def agree(self, payload: bytes) -> bytes:
         """Stage "agree", with identities only: sign who is alive in each group, before anything is opened.
@@ -191,7 +209,7 @@ class ClientSession:
         Raises:
             ProtocolError: If the request is malformed, not of this session, or contradicts itself.
         """
-        return self._run("agree", lambda: self._agree(payload))
+        return self._run("agree", lambda: self._read("agree", payload), self._agree)
 
     def unmask(self, payload: bytes) -> bytes:
         """Stage "unmask": of each group that may be opened, the shares that open it; then forget everything.
@@ -202,25 +220,24 @@ class ClientSession:
         Raises:
             ProtocolError: If the request is malformed, not of this session, or asks for what must stay secret.
         """
-        reply = self._run("unmask", lambda: self._unmask(payload))
+        reply = self._run("unmask", lambda: self._read("unmask", payload), self._unmask)
         self.close()
         return reply
 
-    def _run(self, stage: str, answer: Callable[[], bytes]) -> bytes:
-        """Each stage once and in order; any error ends the session."""
+    def _run(self, stage: str, read: Callable[[], _Message], answer: Callable[[_Message], bytes]) -> bytes:
+        """Each stage once and in order. What cannot be read changes nothing; an error of the answer ends the session."""
         if self.closed or self._stages[self._next] != stage:
             state = "the session is over" if self.closed else f"the next stage is {self._stages[self._next]!r}"
-            self.close()
             raise ProtocolError(f"client {self._client}: stage {stage!r} is refused, {state}; each stage runs once")
+        message = read()
         self._next += 1
         try:
-            return answer()
+            return answer(message)
         except BaseException:
             self.close()
             raise
 
-    def _keys(self, payload: bytes) -> bytes:
-        plan = read_plan_message(payload, sender=self._server)
+    def _keys(self, plan: RoundPlan) -> bytes:
         parts: list[GroupPart] = []
         refused: dict[int, str] = {}
         for index in self._admitted(plan, refused):
@@ -231,8 +248,7 @@ class ClientSession:
         self._plan = plan
         return self._reply("keys", parts, refused)
 
-    def _begin(self, payload: bytes, prekeys: Prekeys) -> bytes:
-        plan, published = read_begin_message(payload, sender=self._server)
+    def _begin(self, plan: RoundPlan, published: Mapping[int, GroupPart], prekeys: Prekeys) -> bytes:
         parts: list[GroupPart] = []
         refused: dict[int, str] = {}
         admitted = self._admitted(plan, refused)
@@ -268,8 +284,8 @@ class ClientSession:
             raise ProtocolError(f"client {self._client} refuses every group: {next(iter(refused.values()))}")
         return [index for index in mine if index not in refused]
 
-    def _shares(self, payload: bytes) -> bytes:
-        message = self._read("shares", payload)
+    def _shares(self, message: StageMessage) -> bytes:
+        self._require("shares", message)
         parts: list[GroupPart] = []
         refused: dict[int, str] = {}
         for part in message.parts:
@@ -281,8 +297,14 @@ class ClientSession:
             parts.append(GroupPart(group=part.group, body=membership.share_out()))
         return self._reply("shares", parts, refused)
 
-    def _masked(self, payload: bytes, update: Tensors, center: Tensors | None, base: Tensors | None) -> bytes:
-        message = self._read("masked", payload)
+    def _masked(
+        self,
+        message: StageMessage,
+        update: Tensors | Callable[[], Tensors],
+        center: Tensors | None,
+        base: Tensors | None,
+    ) -> bytes:
+        self._require("masked", message)
         refused: dict[int, str] = {}
         for part in message.parts:
             membership = self._groups[part.group]
@@ -295,13 +317,14 @@ class ClientSession:
                 membership.open_parcels(part, tagged=self._credentials is not None)
             except ProtocolError as error:
                 self._refuse(part.group, str(error), refused)
+        tensors = update() if callable(update) else update
         streams = {index: membership.mask_streams() for index, membership in self._groups.items()}
 
         def fill(vectors: Mapping[int, RingArray]) -> Mapping[int, bytes]:
             # Piece by piece, so that each is encoded once and meets all its masks while it is in the cache.
             scratch = mask_scratch()
             tags = {group: Poly1305(self._groups[group].tag_key) for group in vectors if self._credentials is not None}
-            for start, pieces in client_chunks(self.plan, self._client, vectors, update, center, base=base):
+            for start, pieces in client_chunks(self.plan, self._client, vectors, tensors, center, base=base):
                 for group, levels in pieces.items():
                     chunk = vectors[group][start : start + levels.size]
                     first, *others = streams[group]
@@ -314,8 +337,8 @@ class ClientSession:
 
         return masked_message(self.plan, self._client, list(streams), refused, fill, identity=self._identity)
 
-    def _agree(self, payload: bytes) -> bytes:
-        message = self._read("agree", payload)
+    def _agree(self, message: StageMessage) -> bytes:
+        self._require("agree", message)
         parts: list[GroupPart] = []
         refused: dict[int, str] = {}
         for part in message.parts:
@@ -327,8 +350,8 @@ class ClientSession:
                 parts.append(GroupPart(group=part.group, body=membership.agree(part, self._credentials)))
         return self._reply("agree", parts, refused)
 
-    def _unmask(self, payload: bytes) -> bytes:
-        message = self._read("unmask", payload)
+    def _unmask(self, message: StageMessage) -> bytes:
+        self._require("unmask", message)
         parts: list[GroupPart] = []
         refused: dict[int, str] = {}
         for part in message.parts:
@@ -350,8 +373,10 @@ class ClientSession:
         return stage_message(self.plan, stage, self._client, parts, refused, identity=self._identity)
 
     def _read(self, stage: str, payload: bytes) -> StageMessage:
-        """Parse a request and check what holds in each stage; groups it does not mention are over."""
-        message = read_stage_message(payload, plan=self.plan, stage=stage, client=self._client, sender=self._server)
+        return read_stage_message(payload, plan=self.plan, stage=stage, client=self._client, sender=self._server)
+
+    def _require(self, stage: str, message: StageMessage) -> None:
+        """Check what holds for the requests of every stage; groups that it does not mention are over."""
         if message.refused:
             raise ProtocolError("a server message cannot refuse groups")
         for part in message.parts:
@@ -365,7 +390,6 @@ class ClientSession:
                 raise ProtocolError(f"group {part.group}: this request has no body")
         for index in set(self._groups) - {part.group for part in message.parts}:
             self._groups.pop(index).forget()
-        return message
 
     def _refuse(self, group: int, reason: str, refused: dict[int, str]) -> None:
         self._groups.pop(group).forget()

@@ -81,6 +81,7 @@ class Prekeys:
         self._client = client
         self._request = request
         self._keys = dict(keys)
+        self._spent = False
 
     @classmethod
     def draw(cls, client: str, request: PrekeyRequest) -> "Prekeys":
@@ -99,18 +100,47 @@ class Prekeys:
             ),
         )
 
-    def membership(self, plan: RoundPlan, index: int) -> Membership:
-        """The client in a group of the plan, with the keys of that group, which are gone from here.
+    @property
+    def request(self) -> PrekeyRequest:
+        """For which run and round."""
+        return self._request
+
+    @property
+    def spent(self) -> bool:
+        """Whether a plan has taken them: they serve no other."""
+        return self._spent
+
+    def spend(self, plan: RoundPlan) -> None:
+        """Keep them for this plan alone; they stay as they are if they are not for its round.
 
         Raises:
-            ProtocolError: If the keys are for another run or round, or there are none for this group.
+            ProtocolError: If they are for another run or round, for fewer groups, or spent.
         """
-        if (plan.run, plan.round) != (self._request.run, self._request.round) or index not in self._keys:
+        for_it = (plan.run, plan.round) == (self._request.run, self._request.round)
+        if self._spent or not for_it or len(plan.groups) > self._request.groups:
             raise ProtocolError(
                 f"client {self._client} has published keys for {self._request.groups} groups of round "
-                f"{self._request.round} of run {self._request.run!r}, not for group {index} of round {plan.round} of "
-                f"{plan.run!r}"
+                f"{self._request.round} of run {self._request.run!r}, each to be used once; the plan has "
+                f"{len(plan.groups)} groups in round {plan.round} of {plan.run!r}"
             )
+        self._spent = True
+
+    def answers(self, request: PrekeyRequest) -> bool:
+        """Whether a request is for these keys, or for some of them: then the same are published again."""
+        return (
+            not self._spent
+            and request.groups <= self._request.groups
+            and (request.run, request.round) == (self._request.run, self._request.round)
+        )
+
+    def membership(self, plan: RoundPlan, index: int) -> Membership:
+        """The client in a group of the plan that has spent the keys, with those of the group, which are gone from here.
+
+        Raises:
+            ProtocolError: If there are none for this group any more.
+        """
+        if index not in self._keys:
+            raise ProtocolError(f"client {self._client} has no prekeys for group {index}, or no longer")
         return Membership.of(plan, index, self._client, self._keys.pop(index))
 
     def forget(self) -> None:
@@ -118,6 +148,7 @@ class Prekeys:
         for keys in self._keys.values():
             keys.secret[:] = bytes(SECRET_BYTES)
         self._keys.clear()
+        self._spent = True
 
     def to_bytes(self) -> bytes:
         """All of it, secrets in clear, for another process to go on with; this object forgets it."""

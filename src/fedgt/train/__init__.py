@@ -1,4 +1,4 @@
-"""Local training: data sets, who holds which sample, label attacks, logistic regression for a cohort, the baseline RFA."""
+"""Local training: data sets, who holds which sample, label attacks, logistic regression for a cohort."""
 
 from fedgt.train.attacks import (
     ATTACKS,
@@ -23,7 +23,6 @@ from fedgt.train.partition import (
     partition_single_class,
     unusual_clients,
 )
-from fedgt.train.rfa import rfa_round
 
 __all__ = [
     "ATTACKS",
@@ -47,7 +46,6 @@ __all__ = [
     "partition_iid",
     "partition_single_class",
     "poison",
-    "rfa_round",
     "train_clients",
     "unusual_clients",
 ]

@@ -10,7 +10,7 @@ from fedgt.engine import ClientEndpoint, LocalTransport, SecureSums, TrainedMode
 from fedgt.engine.round_message import RoundMessage
 from fedgt.errors import ProtocolError
 from fedgt.secagg import ClientSession, FixedPoint, RoundPlan, TensorSpec, weiszfeld_encoding
-from fedgt.secagg.messages import plan_message
+from fedgt.secagg.messages import GroupPart, plan_message, stage_message
 from fedgt.types import Parameters
 
 IDS = ("a", "b", "c")
@@ -170,8 +170,8 @@ def test_a_client_whose_session_is_over_is_not_trained() -> None:
     client = Shift(1.0)
     endpoint = ClientEndpoint("a", client)
     endpoint.handle("keys", opening(plan()))
-    with pytest.raises(ProtocolError):
-        endpoint.handle("shares", b"rubbish")
+    with pytest.raises(ProtocolError, match="itself is missing"):
+        endpoint.handle("shares", stage_message(plan(), "shares", "a", [GroupPart(group=0)]))
     with pytest.raises(ProtocolError, match="the session is over"):
         endpoint.handle("masked", b"")
     assert client.trained == []

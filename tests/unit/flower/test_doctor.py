@@ -89,7 +89,7 @@ def test_telemetry_that_is_on_fails_with_the_variables_to_set() -> None:
 
 def test_a_plan_is_proved_again_and_compared_with_the_hash_that_was_agreed(tmp_path: Path) -> None:
     from fedgt.design import named_design
-    from fedgt.planning.plan import DesignPart, Plan, PrivacyPart, StrategyPart, write_plan
+    from fedgt.planning.plan_file import DesignPart, Plan, PrivacyPart, StrategyPart, write_plan
     from fedgt.privacy import minimum_support
 
     design = named_design("bch-15x8")

@@ -18,8 +18,8 @@ from fedgt.engine.hello import read_hello, signed_hello
 from fedgt.engine.transport import StreamingTransport
 from fedgt.errors import ProtocolError, SpecError
 from fedgt.flower import FlowerTransport, InProcessGrid, site_of
-from fedgt.flower._version import require_supported
 from fedgt.flower.records import frame_of, frame_record
+from fedgt.flower.supported import require_supported
 from fedgt.secagg import Identity, add_to_registry, write_private_key
 
 
@@ -171,7 +171,7 @@ def test_a_transport_without_clients_is_an_error() -> None:
 
 def test_a_site_loads_nothing_of_the_server() -> None:
     """A process starts for every message: scipy and scikit-learn would double its start."""
-    heavy = "{'scipy', 'sklearn', 'sympy', 'fedgt.round', 'fedgt.privacy', 'fedgt.train'}"
-    script = f"import sys, fedgt.flower.client; print(sorted({heavy} & set(sys.modules)))"
+    heavy = "{'scipy', 'sklearn', 'sympy', 'fedgt.federation.round', 'fedgt.privacy', 'fedgt.train'}"
+    script = f"import sys, fedgt.flower.site; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

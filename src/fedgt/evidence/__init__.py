@@ -1,0 +1,51 @@
+"""What the group sums say: by how much, and along which line, groups differ, with what harm, and which clients explain it.
+
+Pure functions on arrays. `graded_screen` compares the groups by features, `by_margins` by validation margins, and
+`decode_graded` makes a posterior over whole sets of clients of either.
+"""
+
+from fedgt.evidence.by_margins.compare_margins import margin_screen
+from fedgt.evidence.by_margins.hypotheses import FEWEST_CLASSES, Hypothesis, class_steps
+from fedgt.evidence.by_margins.margin_evidence import MarginEvidence
+from fedgt.evidence.by_margins.second_opinion import SecondOpinion
+from fedgt.evidence.by_margins.spread import label_spread
+from fedgt.evidence.compare import GradedScreen, graded_screen
+from fedgt.evidence.contrast import Contrasts, contrasts
+from fedgt.evidence.decide import GradedDecoding, decode_graded, sparse_prior
+from fedgt.evidence.harm import Damage, LabelFinding, damage, label_under_attack
+from fedgt.evidence.scores import class_losses, margins, outputs
+from fedgt.evidence.sets import SetPosterior, decode_sets, largest_scored
+from fedgt.evidence.several_tests import together
+from fedgt.evidence.significance import SIGNIFICANT, evidence_of_difference
+from fedgt.evidence.weights import GradedEvidence
+
+__all__ = [
+    "FEWEST_CLASSES",
+    "SIGNIFICANT",
+    "Contrasts",
+    "Damage",
+    "GradedDecoding",
+    "GradedEvidence",
+    "GradedScreen",
+    "Hypothesis",
+    "LabelFinding",
+    "MarginEvidence",
+    "SecondOpinion",
+    "SetPosterior",
+    "class_losses",
+    "class_steps",
+    "contrasts",
+    "damage",
+    "decode_graded",
+    "decode_sets",
+    "evidence_of_difference",
+    "graded_screen",
+    "label_spread",
+    "label_under_attack",
+    "largest_scored",
+    "margin_screen",
+    "margins",
+    "outputs",
+    "sparse_prior",
+    "together",
+]

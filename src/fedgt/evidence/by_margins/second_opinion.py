@@ -1,0 +1,49 @@
+"""What the validation margins say about the suspects that the weights have found: a second opinion, asked for only then.
+
+Weights find whoever stands out, most powerfully where honest clients are alike; where clients own different classes honest
+ones stand out. Margins without what whole classes do tell mislabelling from that, but find less by themselves. So weights
+name the suspects, and where clients own different classes margins must confirm them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedgt.evidence.by_margins.spread import MORE_THAN_CHANCE
+from fedgt.evidence.compare import GradedScreen
+from fedgt.types import BoolArray, FloatArray
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class SecondOpinion:
+    """Margins of the same sums, about suspects.
+
+    Attributes:
+        spread: How unevenly clients own the classes; see `label_spread`.
+        test: Tests the sums of the round by margins; called once, when somebody is suspected.
+        heard: bool[clients]: who is in an open sum of this round.
+    """
+
+    spread: float
+    test: Callable[[], GradedScreen]
+    heard: BoolArray
+    _tested: GradedScreen | None = field(default=None, init=False)
+
+    def __call__(self, sets: BoolArray) -> FloatArray:
+        """float64[B]: nats in favour of each of bool[B, clients] being malicious against nobody.
+
+        NaN for sets of which nobody is in this round's sums; for all if clients own the classes as evenly as one population
+        gives them, or if the margins cannot be compared.
+        """
+        result = np.full(len(sets), np.nan)
+        known = sets & self.heard
+        some = known.any(axis=1)
+        if self.spread <= MORE_THAN_CHANCE or not some.any():
+            return result
+        if self._tested is None:
+            self._tested = self.test()
+        evidence = self._tested.evidence
+        if evidence is not None:
+            result[some] = evidence.log_likelihood(known[some])
+        return result

@@ -1,0 +1,38 @@
+"""Do the groups differ at all? Asked before clustering, because k-means always finds clusters, in noise too."""
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgt.evidence.contrast import contrasts
+from fedgt.evidence.line import shift_evidence
+from fedgt.screen.projection import usable_rows
+from fedgt.types import FloatArray
+
+SIGNIFICANT = 3.0
+"""Nats by which a line through the group means must be more likely than noise: about 20 to 1."""
+
+
+def evidence_of_difference(
+    layer: FloatArray, *, weights: npt.ArrayLike, samples: npt.ArrayLike, erased: npt.ArrayLike
+) -> float:
+    """By how many nats the group means differ along some line rather than by honest training noise.
+
+    Args:
+        layer: float64[groups, features] of each group mean; rows that are erased or not finite are left out.
+        weights: float[groups, clients], the real weight of each client in each sum.
+        samples: float[clients], sample counts.
+        erased: bool[groups].
+
+    Returns:
+        The evidence; 0 where too few groups can be compared, -inf where all are equal.
+
+    Raises:
+        ShapeError: If the shapes do not fit, or there are not more features than groups.
+    """
+    usable = usable_rows(layer) & ~np.asarray(erased, dtype=np.bool_)
+    parts = contrasts(np.asarray(weights, dtype=np.float64)[usable], samples)
+    if parts.size < 2:
+        return 0.0
+    rows = layer[usable] - layer[usable].mean(axis=0)
+    line = shift_evidence(parts.transform @ (rows @ rows.T) @ parts.transform.T, parts.shifts, features=rows.shape[1])
+    return -np.inf if line is None else line.line - line.nobody

@@ -1,0 +1,253 @@
+"""Graded evidence of one test round: where in the classification layer groups differ, along which line, with what harm.
+
+An attack on a label moves the rows of two classes against each other, an untargeted one moves all rows. Nobody says which;
+each is a hypothesis with a prior (half on all rows, half spread over the pairs of classes). Rows that a hypothesis does not
+touch are noise under it, so they cancel: its evidence is the likelihood ratio of its own rows against noise. Two attacks
+at once show in two pairs of rows, or as two lines in the same rows; `second`, `lines` and `given` are for these.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedgt.evidence.contrast import Moved, moved
+from fedgt.evidence.harm import Damage
+from fedgt.evidence.line import ShiftEvidence, log_sum, shift_evidence
+from fedgt.evidence.line_likelihood import FewFeatures
+from fedgt.types import BoolArray, FloatArray, frozen
+
+HONEST_LINE = 0.5
+"""Prior probability that honest clients differ along one direction more than along all others."""
+
+_WORTH_WHILE = 12.0
+"""Hypotheses this many nats below the best are left out."""
+
+_EXPLAINS = 10.0
+"""A set that falls this many nats short of a perfect fit still explains a line."""
+
+_NEAR = 0.9
+"""So does one whose line has this squared cosine with it: unequal attackers are more likely than a second attack so near."""
+
+_MOST = 4
+"""Hypotheses that are scored set by set; the others have a prior of a percent each and less evidence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rows:
+    """One hypothesis: which rows of the classification layer an attack moves.
+
+    Attributes:
+        labels: The two classes whose rows move against each other; empty for all rows.
+        log_prior: Of the hypothesis.
+        gram: float64[contrasts, contrasts] of these features.
+        features: How many they are.
+        shift: The strongest line in them.
+        few: What is known of the features, where contrasts outnumber those that vary independently.
+    """
+
+    labels: tuple[int, ...]
+    log_prior: float
+    gram: FloatArray
+    features: int
+    shift: ShiftEvidence
+    few: FewFeatures | None = None
+
+    def __post_init__(self) -> None:
+        """Freeze."""
+        object.__setattr__(self, "gram", frozen(self.gram, np.float64))
+
+    def line(self, gram: FloatArray, shifts: FloatArray) -> ShiftEvidence | None:
+        """The strongest line in other contrasts of the same features."""
+        return shift_evidence(gram, shifts, features=self.features) if self.few is None else self.few.line(gram, shifts)
+
+    @property
+    def weight(self) -> float:
+        """Log of prior times likelihood ratio of some line in these rows against noise."""
+        return self.log_prior + self.shift.line - self.shift.nobody
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MixedEvidence:
+    """Several hypotheses about the rows, the most likely ones. Implements `SetEvidence`.
+
+    Attributes:
+        rows: The hypotheses, the strongest first.
+    """
+
+    rows: tuple[Rows, ...]
+
+    def some(self) -> float:
+        """By how many nats there is a line at all, against noise: no set has more evidence."""
+        return float(np.logaddexp.reduce([one.weight for one in self.rows]))
+
+    def log_likelihood(self, sets: BoolArray | FloatArray, shift: Moved | None = None) -> FloatArray:
+        """float64[B]: log-likelihood ratio of each set against noise; for the empty set, of honest clients against noise.
+
+        Args:
+            sets: bool[B, clients].
+            shift: How far they move the contrasts of the first hypothesis, if it is known.
+        """
+        members = np.asarray(sets, dtype=np.float64)
+        first = self.rows[0].shift.shifts
+        known = moved(first, members) if shift is None else shift
+        ratios = np.empty((len(self.rows), len(members)))
+        for number, one in enumerate(self.rows):
+            same = np.array_equal(one.shift.shifts, first)
+            ratios[number] = one.weight + one.shift.explained(members, known if same else None)
+        likelihood = ratios[0] if len(ratios) == 1 else log_sum(ratios)
+        likelihood[~sets.any(axis=1)] = self.honest()
+        return likelihood
+
+    def honest(self) -> float:
+        """Log-likelihood ratio of honest clients against noise: some of them have a line too, in any direction."""
+        scattered = np.logaddexp.reduce([one.weight + min(one.shift.scattered(), 0.0) for one in self.rows])
+        return float(np.logaddexp(np.log(1.0 - HONEST_LINE), np.log(HONEST_LINE) + scattered))
+
+
+def mixed(rows: list[Rows]) -> MixedEvidence | None:
+    """The most likely hypotheses; None where there is none."""
+    return MixedEvidence(rows=most_likely(rows)) if rows else None
+
+
+def most_likely(rows: Sequence[Rows]) -> tuple[Rows, ...]:
+    """The hypotheses that are worth while, the most likely ones first."""
+    ranked = sorted(rows, key=lambda one: -one.weight)
+    return tuple(one for one in ranked[:_MOST] if one.weight > ranked[0].weight - _WORTH_WHILE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Compared:
+    """The contrasts of one test round.
+
+    Attributes:
+        contrasts: float64[contrasts, features].
+        noise: float64[contrasts, clients]; see `Contrasts`.
+    """
+
+    contrasts: FloatArray
+    noise: FloatArray
+
+    def __post_init__(self) -> None:
+        """Freeze."""
+        object.__setattr__(self, "contrasts", frozen(self.contrasts, np.float64))
+        object.__setattr__(self, "noise", frozen(self.noise, np.float64))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GradedEvidence:
+    """What one test round says about sets of malicious clients. Implements `LayeredEvidence`.
+
+    Attributes:
+        hypotheses: All of them, in a fixed order; the first is that of all rows.
+        mixture: The most likely ones.
+        damage: The losses.
+        compared: The contrasts themselves, if they are not of a layer; for `together`.
+        tests: How many test rounds these are.
+        opinion: A second kind of evidence, bool[B, clients] -> float64[B] in nats, if there is one; see `LayeredEvidence`.
+    """
+
+    hypotheses: tuple[Rows, ...]
+    mixture: MixedEvidence
+    damage: Damage
+    compared: Compared | None = None
+    tests: int = 1
+    opinion: Callable[[BoolArray], FloatArray] | None = None
+
+    @property
+    def strongest(self) -> Rows:
+        """The most likely hypothesis."""
+        return self.mixture.rows[0]
+
+    def log_likelihood(self, sets: BoolArray) -> FloatArray:
+        """float64[B]: log-likelihood ratio of each set being malicious against nobody, and of its doing harm."""
+        members = sets.astype(np.float64)
+        shift = moved(self.damage.shifts, members)
+        harm = self.damage.log_harm(members, shift)
+        harm[~sets.any(axis=1)] = np.log(0.5)
+        likelihood: FloatArray = self.mixture.log_likelihood(members, shift) + harm
+        return likelihood
+
+    def explained(self, sets: BoolArray) -> FloatArray:
+        """float64[B]: how well each set explains the strongest line, mean of the test rounds; see `ShiftEvidence`."""
+        return self.strongest.shift.explained(sets) / self.tests
+
+    def some(self) -> float:
+        """Evidence in nats that there is a line at all."""
+        return self.mixture.some()
+
+    def harm(self, posterior: FloatArray) -> float:
+        """P-value of no loss rising with the suspects; see `Damage.p_value`."""
+        return self.damage.p_value(posterior)
+
+    def confirmed(self, sets: BoolArray) -> FloatArray:
+        """float64[B]: nats in favour of each set by the second opinion; NaN if there is none."""
+        return np.full(len(sets), np.nan) if self.opinion is None else self.opinion(sets)
+
+    def two_lines(self) -> float:
+        """By how many nats there is a second line in the same rows, at a right angle to the strongest, against noise."""
+        strongest = self.strongest
+        values, vectors = np.linalg.eigh(strongest.gram)
+        others = vectors[:, :-1]
+        line = strongest.line(np.diag(values[:-1]), others.T @ strongest.shift.shifts)
+        return 0.0 if line is None else line.some()
+
+    def second(self, attackers: BoolArray) -> MixedEvidence | None:
+        """Evidence about another attack, bool[clients] being one that is known, in whichever rows it shows.
+
+        Where the known set explains the strongest line of some rows, that line is taken out whole (attackers need not push
+        equally hard); elsewhere only what that set moves.
+        """
+        left = [one for one in (_beside(rows, attackers) for rows in self.hypotheses) if one is not None]
+        return mixed(left)
+
+    def given(self, attackers: BoolArray) -> ShiftEvidence | None:
+        """Evidence about a second set, when this one's shift is known to be one of the two strongest lines."""
+        strongest = self.strongest
+        along = strongest.shift.shifts @ attackers.astype(np.float64)
+        if len(strongest.gram) < 4 or not np.linalg.norm(along) > 0:
+            return None
+        complement = np.linalg.svd(along[:, None])[0][:, 1:]
+        values, vectors = np.linalg.eigh(strongest.gram)
+        # Of the plane of the two strongest lines, what is orthogonal to this shift; the noise is that of the other lines.
+        plane = complement.T @ (vectors[:, -2:] * values[-2:]) @ vectors[:, -2:].T @ complement
+        length, direction = np.linalg.eigh(plane)
+        leading = np.outer(direction[:, -1], direction[:, -1])
+        noise = float(values[:-2].mean())
+        gram = noise * (np.eye(len(plane)) - leading) + max(length[-1], noise) * leading
+        shifts = complement.T @ strongest.shift.shifts
+        if strongest.few is not None:
+            return strongest.few.line(gram, shifts)
+        degrees = _effective_features(values[:-2], strongest)
+        return shift_evidence(gram, shifts, features=strongest.features, effective_features=degrees)
+
+    def lines(self, count: int) -> tuple[ShiftEvidence, ...]:
+        """Lines in the plane of the two strongest, at equal angles."""
+        values, vectors = np.linalg.eigh(self.strongest.gram)
+        first, second = vectors[:, -1] * values[-1] ** 0.5, vectors[:, -2] * values[-2] ** 0.5
+        turned = [np.cos(angle) * first + np.sin(angle) * second for angle in np.pi * np.arange(count) / count]
+        return tuple(self.strongest.shift.towards(one / np.linalg.norm(one)) for one in turned)
+
+
+def _beside(rows: Rows, attackers: BoolArray) -> Rows | None:
+    """The same rows without what a known set of attackers explains; None where nothing is left."""
+    along = rows.shift.shifts @ attackers.astype(np.float64)
+    size = float(along @ along)
+    if not size > 0:
+        return rows
+    near = float(along @ rows.shift.direction) ** 2 / size > _NEAR
+    if near or float(rows.shift.explained(attackers[None])[0]) > -_EXPLAINS:
+        others = np.linalg.eigh(rows.gram).eigenvectors[:, :-1]
+    else:
+        others = np.linalg.svd(along[:, None])[0][:, 1:]
+    gram = others.T @ rows.gram @ others
+    line = rows.line(gram, others.T @ rows.shift.shifts)
+    return None if line is None else replace(rows, gram=gram, shift=line)
+
+
+def _effective_features(rest: FloatArray, rows: Rows) -> float:
+    """D of the noise beside two lines, by moments: E sum e = k t1, E sum e^2 = k (k + 1) t2 + k t1^2, D = t1^2 / t2."""
+    k = len(rest)
+    first, second = float(rest.sum()), float((rest**2).sum())
+    spread = (second - first**2 / k) / (k * (k + 1) - 2) if k > 1 else 0.0
+    return float(np.clip((first / k) ** 2 / max(spread, np.finfo(float).tiny), len(rows.gram), rows.features))

@@ -1,0 +1,68 @@
+"""A federation and its rounds: who takes part, what is asked for, how groups are compared, and who is left out.
+
+`training_round` is one secure sum over everybody who is kept, `screening_round` a test of all groups, `rfa_round` the
+baseline that names nobody.
+"""
+
+from fedgt.federation.rfa import rfa_round
+from fedgt.federation.round import ScreeningRound, screening_round, training_round
+from fedgt.federation.settings import (
+    AFTER_TEST,
+    FEATURES,
+    SCREEN_KINDS,
+    WEIGHTINGS,
+    AfterTest,
+    DecodeSettings,
+    Features,
+    Federation,
+    ScreenKind,
+    ScreenSettings,
+    Validation,
+    Weighting,
+)
+from fedgt.federation.sums import AggregateRecord, RoundResult
+from fedgt.federation.verdicts import (
+    ON_UNDECIDABLE,
+    ON_UNDECIDED,
+    ON_UNTESTED,
+    Exclusion,
+    OnUndecidable,
+    OnUndecided,
+    OnUntested,
+    Verdict,
+    VerdictName,
+    exclude,
+    exclude_graded,
+)
+
+__all__ = [
+    "AFTER_TEST",
+    "FEATURES",
+    "ON_UNDECIDABLE",
+    "ON_UNDECIDED",
+    "ON_UNTESTED",
+    "SCREEN_KINDS",
+    "WEIGHTINGS",
+    "AfterTest",
+    "AggregateRecord",
+    "DecodeSettings",
+    "Exclusion",
+    "Features",
+    "Federation",
+    "OnUndecidable",
+    "OnUndecided",
+    "OnUntested",
+    "RoundResult",
+    "ScreenKind",
+    "ScreenSettings",
+    "ScreeningRound",
+    "Validation",
+    "Verdict",
+    "VerdictName",
+    "Weighting",
+    "exclude",
+    "exclude_graded",
+    "rfa_round",
+    "screening_round",
+    "training_round",
+]

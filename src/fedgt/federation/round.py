@@ -1,0 +1,327 @@
+"""One round of federated learning with group testing, readable as the paper's algorithm (section III).
+
+Training round:  secure sum over the kept clients -> new global model.
+Test round:      one secure sum per group -> screen -> decode -> exclude -> global model from what is already revealed.
+
+Nothing is opened before the ledger was asked. What the server learns is in the records: every aggregate with its members,
+its real weights and its status.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from fedgt.decode import Decoding, IndependentPrior, decode, without_evidence
+from fedgt.design import Design
+from fedgt.errors import ContradictoryOutcomesError, SpecError
+from fedgt.evidence import (
+    GradedDecoding,
+    GradedEvidence,
+    GradedScreen,
+    LabelFinding,
+    MarginEvidence,
+    decode_graded,
+    label_under_attack,
+    together,
+)
+from fedgt.federation.measure import check_layer, clusters_of, graded_of, real_rows
+from fedgt.federation.settings import DecodeSettings, Federation, ScreenSettings, Validation
+from fedgt.federation.sums import RoundResult, joined, mean_update, plus, take, unusable
+from fedgt.federation.verdicts import Exclusion, exclude, exclude_graded
+from fedgt.grouping import Grouping
+from fedgt.privacy import SpanMean, best_in_span, largest_kept_sum
+from fedgt.screen import ScreenResult
+from fedgt.secagg import GroupSum
+from fedgt.types import FloatArray, LayeredEvidence, Outcomes, Parameters
+
+_MOST_NOISE = 4.0
+"""A mean from revealed sums with more than this many times the variance of the plain mean is not worth a step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ScreeningRound:
+    """A test round: what it leaves behind, and the decision with its evidence.
+
+    Attributes:
+        result: The new global model and what was opened.
+        grouping: Who sat where, with the members that each opened sum is really over.
+        screen: What the screen found: binary outcomes, or graded evidence.
+        decoding: Who is suspected.
+        exclusion: What follows.
+        final: What follows if no further test round can be held: then undecided clients are decided.
+        label: What the attack seems to aim at; None without graded evidence.
+    """
+
+    result: RoundResult
+    grouping: Grouping
+    screen: ScreenResult | GradedScreen
+    decoding: Decoding | GradedDecoding
+    exclusion: Exclusion
+    final: Exclusion
+    label: LabelFinding | None = None
+
+    @property
+    def evidence(self) -> GradedEvidence | MarginEvidence | None:
+        """Graded evidence of this round, to be added to that of the next; None where there is none."""
+        return self.screen.evidence if isinstance(self.screen, GradedScreen) else None
+
+    @property
+    def heard(self) -> dict[str, int]:
+        """Client -> in how many sums of the evidence it is."""
+        if not isinstance(self.screen, GradedScreen) or self.screen.evidence is None:
+            return {}
+        counts = self.grouping.design.matrix[self.screen.tested].sum(axis=0).tolist()
+        return dict(zip(self.grouping.clients, counts, strict=True))
+
+    @property
+    def undecided(self) -> bool:
+        """Whether another test round could decide more.
+
+        Never with margins: what honest clients differ by stays, so that a further look makes chance look certain.
+        """
+        persists = isinstance(self.evidence, MarginEvidence)
+        return isinstance(self.decoding, GradedDecoding) and bool(self.decoding.undecided.any()) and not persists
+
+
+def training_round(
+    federation: Federation, parameters: Parameters, *, round: int, members: Sequence[str]
+) -> RoundResult:
+    """Secure FedAvg over the given clients: the new model is the old one plus the weighted mean update.
+
+    If the sum cannot be opened (nobody answers, too few are left, the ledger refuses), the model stays as it is and the
+    result says why.
+    """
+    taken = take(federation, parameters, round=round, purpose="training", groups=[tuple(sorted(members))], test=False)
+    (total,) = taken.sums.sums
+    updated = parameters if total.total is None else plus(parameters, mean_update(total))
+    return taken.result(updated, unusable("the training sum", total))
+
+
+def screening_round(
+    federation: Federation,
+    parameters: Parameters,
+    *,
+    round: int,
+    grouping: Grouping,
+    present: Sequence[str],
+    validation: Validation,
+    screen: ScreenSettings,
+    decoding: DecodeSettings,
+    prior: IndependentPrior | None = None,
+    earlier: Sequence[LayeredEvidence] = (),
+    heard: Mapping[str, int] | None = None,
+    last: bool = True,
+) -> ScreeningRound:
+    """The group test: sums of all groups, screen, decode, exclude, and a global model that reveals nothing more.
+
+    Args:
+        federation: Who takes part.
+        parameters: The global model at the start of the round.
+        round: Its number; names the set of local models for the ledger.
+        grouping: Who shares a group.
+        present: The clients that take part; an absent client enters no group.
+        validation: The server's validation set.
+        screen: How groups are tested.
+        decoding: How suspects are named, and the policies.
+        prior: A prevalence per column of the design, when the user has one (binary screens).
+        earlier: Graded evidence of earlier test rounds about the same columns.
+        heard: Client -> in how many sums of that evidence it is: it is tested, whether or not it is in a sum of this round.
+        last: Whether no further test round follows: then undecided clients are decided.
+    """
+    check_layer(screen, parameters, grouping.design, validation)
+    largest = decoding.largest_graded(grouping.design.clients, screen.features) if screen.kind == "graded" else 0
+    groups = [grouping.members(i, present) for i in range(grouping.design.groups)]
+    taken = take(federation, parameters, round=round, purpose="test", groups=groups, test=True)
+    sums = taken.sums.sums
+    # An outcome speaks about those whose models are in the sum, not about those who were to be in it.
+    real = _real_grouping(grouping, sums)
+    silent = _silent(grouping, present, sums)
+    label = None
+    tested: ScreenResult | GradedScreen
+    found: Decoding | GradedDecoding
+    if screen.kind == "graded":
+        tested = graded_of(federation, sums, parameters, real, validation, screen)
+        evidence = together([*earlier, *([tested.evidence] if tested.evidence is not None else [])])
+        found = decode_graded(
+            evidence,
+            clients=real.design.clients,
+            largest=largest,
+            nobody=decoding.nobody,
+            beta=decoding.beta,
+            undecided=decoding.undecided,
+        )
+        if tested.evidence is not None and found.flagged.any():
+            label = label_under_attack(tested.evidence.damage, found.posterior)
+        decide = partial(
+            exclude_graded,
+            real,
+            tested.tested,
+            found,
+            on_undecided=decoding.on_undecided,
+            on_undecidable=decoding.on_undecidable,
+            on_untested=decoding.on_untested,
+            silent=silent,
+            heard=heard,
+        )
+        final = decide(last=True)
+        decision = final if last or isinstance(tested.evidence, MarginEvidence) else decide(last=False)
+    else:
+        tested = clusters_of(federation, sums, parameters, real, validation, screen)
+        found = _decoded(real, tested.outcomes, decoding, prior)
+        decision = final = exclude(
+            real,
+            tested.outcomes,
+            found,
+            on_undecidable=decoding.on_undecidable,
+            on_untested=decoding.on_untested,
+            silent=silent,
+        )
+    kept = tuple(client for client in decision.kept if client in set(present))
+    updated, note = _revealed_mean(federation, parameters, sums, real, kept, tested, decoding)
+    result = taken.result(updated, note)
+    if decoding.after_test in ("same-round", "largest-sum") and not decision.halt:
+        result = _one_more_sum(federation, parameters, result, sums, real, kept, decoding, round=round)
+    return ScreeningRound(
+        result=result, grouping=real, screen=tested, decoding=found, exclusion=decision, final=final, label=label
+    )
+
+
+def _decoded(
+    grouping: Grouping, outcomes: Outcomes, settings: DecodeSettings, prior: IndependentPrior | None
+) -> Decoding:
+    try:
+        return decode(
+            grouping.design,
+            outcomes,
+            rates=settings.rates,
+            strategy=settings.strategy,
+            prior=prior,
+            beta=settings.beta,
+            kappa=settings.kappa,
+            largest=settings.largest,
+            estimator=settings.estimator,
+            method=settings.method,
+        )
+    except ContradictoryOutcomesError as error:
+        return without_evidence(grouping.design.clients, settings.strategy, "contradictory", str(error))
+
+
+def _real_grouping(grouping: Grouping, sums: Sequence[GroupSum]) -> Grouping:
+    """The same seats, with the members that each opened sum is really over; rows of sums that are not open stay."""
+    matrix = grouping.design.matrix.copy()
+    column = {client: j for j, client in enumerate(grouping.clients)}
+    for one in sums:
+        if one.total is not None:
+            matrix[one.group] = 0
+            matrix[one.group, [column[client] for client in one.members]] = 1
+    design = Design(matrix=matrix, name=grouping.design.name, source=grouping.design.source)
+    return Grouping(design=design, clients=grouping.clients)
+
+
+def _silent(grouping: Grouping, present: Sequence[str], sums: Sequence[GroupSum]) -> dict[str, str]:
+    """Clients of the design whose model is in no sum through their own doing, with what happened to them."""
+    there = set(present)
+    reasons = {client: "absent" for client in grouping.clients if client not in there}
+    for one in sums:
+        for client, reason in one.dropped.items():
+            if client not in one.members:
+                reasons.setdefault(client, reason)
+    return reasons
+
+
+def _revealed_mean(
+    federation: Federation,
+    parameters: Parameters,
+    sums: Sequence[GroupSum],
+    grouping: Grouping,
+    kept: Sequence[str],
+    tested: ScreenResult | GradedScreen,
+    decoding: DecodeSettings,
+) -> tuple[Parameters, tuple[str, ...]]:
+    """A mean of kept clients from sums that are open already, so that it reveals nothing more, and a note."""
+    opened = [i for i, one in enumerate(sums) if one.total is not None]
+    if not opened or not kept:
+        return parameters, ()
+    binary = tested if isinstance(tested, ScreenResult) else None
+    best = None
+    if binary is None or decoding.after_test != "negative-groups":
+        column = {client: j for j, client in enumerate(grouping.clients)}
+        target = np.zeros(len(grouping.clients))
+        rows = real_rows(federation, grouping)[opened]
+        for client in kept:
+            if rows[:, column[client]].any():
+                target[column[client]] = federation.weight(client)
+        best = _nearest(rows, target, subtract=binary is None) if target.any() else None
+    if best is not None:
+        coefficients = {i: float(b) for i, b in zip(opened, best.coefficients, strict=True) if b}
+    elif binary is not None:
+        clean = [i for i in opened if binary.outcomes.values[i] == 0]
+        coefficients = dict.fromkeys(clean, 1.0 / max(sum(sums[i].weight for i in clean), 1))
+        if not clean:
+            return parameters, ("no group is clean, the global model stays as it was",)
+    else:
+        return parameters, (
+            "no combination of the opened sums is free of the excluded clients and near the mean of the others: the "
+            "global model stays as it was for this round",
+        )
+    update = {name: np.sum([b * _total(sums[i])[name] for i, b in coefficients.items()], axis=0) for name in parameters}
+    return plus(parameters, update), ()
+
+
+def _nearest(rows: FloatArray, target: FloatArray, *, subtract: bool) -> SpanMean | None:
+    """A mean in the span without negative weights, or, if sums may be subtracted, with some where they cost little noise.
+
+    One bit a group misses many an attacker; one that is subtracted does as much harm as one that is added, and the sums
+    that must be subtracted are those of groups that tested positive.
+    """
+    best = best_in_span(rows, target=target, nonnegative=True)
+    if best is None and subtract:
+        best = best_in_span(rows, target=target)
+    return best if best is not None and best.amplification <= _MOST_NOISE else None
+
+
+def _total(one: GroupSum) -> Mapping[str, FloatArray]:
+    if one.total is None:
+        raise SpecError(f"the sum of group {one.group} is not open: {one.reason}")
+    return one.total
+
+
+def _one_more_sum(
+    federation: Federation,
+    parameters: Parameters,
+    result: RoundResult,
+    sums: Sequence[GroupSum],
+    grouping: Grouping,
+    kept: tuple[str, ...],
+    decoding: DecodeSettings,
+    *,
+    round: int,
+) -> RoundResult:
+    """A sum of the same local models over the kept clients (the paper), or over as many of them as the promise allows."""
+    members = kept
+    if decoding.after_test == "largest-sum":
+        column = {client: j for j, client in enumerate(grouping.clients)}
+        opened = [i for i, one in enumerate(sums) if one.total is not None]
+        found = largest_kept_sum(
+            real_rows(federation, grouping)[opened],
+            weights=[federation.weight(client) for client in grouping.clients],
+            kept=[column[client] for client in kept],
+            privacy=federation.ledger.promised,
+        )
+        if found is None:
+            return result
+        members = tuple(sorted(grouping.clients[j] for j in found.clients))
+    again = take(
+        federation,
+        parameters,
+        round=round,
+        purpose=decoding.after_test,
+        groups=[members],
+        test=False,
+        override=decoding.below_promise,
+    )
+    (total,) = again.sums.sums
+    updated = result.parameters if total.total is None else plus(parameters, mean_update(total))
+    return joined(result, again.result(updated, unusable(f"the {decoding.after_test} sum", total)))

@@ -1,0 +1,224 @@
+"""Asking for secure sums and putting them on record: the ledger, the plan, the warnings, and what becomes of a sum."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fedgt.engine import SecureSums
+from fedgt.errors import SpecError
+from fedgt.federation.settings import Federation
+from fedgt.secagg import GroupSum, RoundPlan, default_threshold, fit_fixed_point, tensor_specs
+from fedgt.types import FloatArray, Parameters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AggregateRecord:
+    """One aggregate that was asked for: what a client may want to know about what the server saw.
+
+    Attributes:
+        round: The round of the local models.
+        purpose: Why, such as `test-group-3`, `training`, `same-round`.
+        members: The clients whose models are in it, sorted.
+        weights: Their real weights, in the same order.
+        status: `open`, `erased` (it could not be opened) or `refused` (the ledger said no).
+        reason: Why it is not open; empty when it is.
+        dropped: Client -> what happened to it.
+    """
+
+    round: int
+    purpose: str
+    members: tuple[str, ...]
+    weights: tuple[float, ...]
+    status: Literal["open", "erased", "refused"]
+    reason: str
+    dropped: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RoundResult:
+    """What a round leaves behind.
+
+    Attributes:
+        parameters: The new global model.
+        records: Every aggregate asked for.
+        secure_sums: How many sums were opened.
+        bytes_up: From the clients, all stages.
+        bytes_down: To the clients, all stages.
+        clipped: Entries clipped, over all open sums.
+        warnings: What the user should know.
+    """
+
+    parameters: Parameters
+    records: tuple[AggregateRecord, ...]
+    secure_sums: int
+    bytes_up: int
+    bytes_down: int
+    clipped: int
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Taken:
+    """Sums that were asked for, before they became a model."""
+
+    sums: SecureSums
+    records: tuple[AggregateRecord, ...]
+    warnings: tuple[str, ...]
+
+    def result(self, parameters: Parameters, warnings: Sequence[str]) -> RoundResult:
+        """What the round leaves, with the model that these sums became."""
+        return RoundResult(
+            parameters=parameters,
+            records=self.records,
+            secure_sums=sum(1 for one in self.sums.sums if one.status == "open"),
+            bytes_up=self.sums.bytes_up,
+            bytes_down=self.sums.bytes_down,
+            clipped=sum(one.clipped for one in self.sums.sums),
+            warnings=(*self.warnings, *warnings),
+        )
+
+
+def take(
+    federation: Federation,
+    parameters: Parameters,
+    *,
+    round: int,
+    purpose: str,
+    groups: Sequence[tuple[str, ...]],
+    test: bool,
+    override: bool = False,
+) -> Taken:
+    """Ask for secure sums over the given groups, the ledger first; what was asked for is on record whatever comes of it.
+
+    Args:
+        federation: Who takes part.
+        parameters: The global model that the clients start from.
+        round: Names the set of local models for the ledger.
+        purpose: Why, for the record.
+        groups: The members of each sum.
+        test: Whether these are test rows, which the cautious account gates too.
+        override: The user accepts, by name, that the promise is broken.
+    """
+    weights = {client: federation.weight(client) for group in groups for client in group}
+    largest = max((sum(weights[client] for client in group) for group in groups), default=0)
+    entries = sum(array.size for array in parameters.values())
+    plan = RoundPlan(
+        run=federation.run,
+        round=round,
+        purpose=purpose,
+        groups=tuple(groups),
+        thresholds=tuple(default_threshold(len(group)) for group in groups),
+        weights=weights,
+        encoding=fit_fixed_point(
+            clip=federation.clip,
+            fraction_bits=federation.fraction_bits,
+            weight_sum=max(largest, 1),
+            count_sum=entries * max((len(group) for group in groups), default=0),
+        ),
+        tensors=tensor_specs(parameters),
+    )
+    refused: dict[int, str] = {}
+
+    def authorise(members: tuple[tuple[str, ...], ...]) -> tuple[str | None, ...]:
+        rows = [{client: float(weights[client]) for client in group} for group in members]
+        verdicts = federation.ledger.permit(rows, models=f"round-{round}", test=test, override=override)
+        refused.update({i: verdict for i, verdict in enumerate(verdicts) if verdict is not None and members[i]})
+        return verdicts
+
+    sums = federation.take_sums(
+        federation.transport,
+        plan,
+        parameters,
+        authorise=authorise,
+        timeout=federation.timeout,
+        credentials=federation.credentials,
+    )
+    records = tuple(
+        _record(round, purpose if len(groups) == 1 else f"{purpose}-group-{one.group}", one, weights, refused)
+        for one in sums.sums
+    )
+    warnings = [*sums.warnings, *_dominated(groups, weights, purpose)]
+    clipped = sum(one.clipped for one in sums.sums)
+    if clipped:
+        warnings.append(
+            f"round {round}, {purpose}: {clipped} entries of updates were clipped to +-{federation.clip:g}; "
+            "raise the clip if the updates are honest"
+        )
+    return Taken(sums=sums, records=records, warnings=tuple(warnings))
+
+
+def _record(
+    round: int, purpose: str, one: GroupSum, weights: Mapping[str, int], refused: Mapping[int, str]
+) -> AggregateRecord:
+    members = tuple(sorted(one.members))
+    return AggregateRecord(
+        round=round,
+        purpose=purpose,
+        members=members,
+        weights=tuple(float(weights[client]) for client in members),
+        status="open" if one.status == "open" else "refused" if one.group in refused else "erased",
+        reason=one.reason,
+        dropped=dict(one.dropped),
+    )
+
+
+def _dominated(groups: Sequence[tuple[str, ...]], weights: Mapping[str, int], purpose: str) -> list[str]:
+    """A sum in which one weight dwarfs the others hides little of that client (case: weights 1, 1, 1, 100)."""
+    warnings = []
+    for number, group in enumerate(groups):
+        w = np.array([weights[client] for client in group], dtype=np.float64)
+        if len(w) < 2:
+            continue
+        effective = float(w.sum() ** 2 / (w**2).sum())
+        if effective < len(w) / 2:
+            heaviest = group[int(w.argmax())]
+            warnings.append(
+                f"{purpose}, group {number}: its weights count like {effective:.2f} equal members instead of {len(w)}; "
+                f"client {heaviest} dominates the sum and is nearly visible in it: use weighting = 'equal'"
+            )
+    return warnings
+
+
+def mean_update(total: GroupSum) -> dict[str, FloatArray]:
+    """The weighted mean update of an opened sum.
+
+    Raises:
+        SpecError: If the sum is not open.
+    """
+    if total.total is None:
+        raise SpecError(f"the sum of group {total.group} is not open: {total.reason}")
+    return {name: values / total.weight for name, values in total.total.items()}
+
+
+def plus(
+    parameters: Parameters, update: Mapping[str, FloatArray]
+) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.floating]]]:
+    """The model moved by an update."""
+    # Integers, such as the counters of a normalisation layer, are kept as they are.
+    return {
+        name: (values.astype(np.float64) + update[name]).astype(values.dtype) if values.dtype.kind == "f" else values
+        for name, values in parameters.items()
+    }
+
+
+def unusable(what: str, total: GroupSum) -> tuple[str, ...]:
+    """What to say about a sum that is not open; nothing where it is."""
+    if total.total is not None:
+        return ()
+    reason = total.reason if total.members else f"no usable client ({total.reason or 'nobody takes part'})"
+    return (f"{what} is not open, the global model stays as it was: {reason}",)
+
+
+def joined(first: RoundResult, second: RoundResult) -> RoundResult:
+    """Two results of one round as one; the model is that of the second."""
+    return RoundResult(
+        parameters=second.parameters,
+        records=(*first.records, *second.records),
+        secure_sums=first.secure_sums + second.secure_sums,
+        bytes_up=first.bytes_up + second.bytes_up,
+        bytes_down=first.bytes_down + second.bytes_down,
+        clipped=first.clipped + second.clipped,
+        warnings=(*first.warnings, *second.warnings),
+    )

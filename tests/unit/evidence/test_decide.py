@@ -1,0 +1,253 @@
+"""Naming malicious clients from graded evidence, on data drawn from the model itself."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import comb
+
+import numpy as np
+import pytest
+
+from fedgt.design import named_design
+from fedgt.errors import SpecError
+from fedgt.evidence import GradedDecoding, GradedEvidence, GradedScreen, decode_graded, graded_screen, sparse_prior
+from fedgt.evidence.decide import CONFIRMED, _judged
+from fedgt.evidence.sets import MAX_SETS
+from fedgt.experiment import make_spec
+from fedgt.experiment.simulation import simulate
+from fedgt.federation import DecodeSettings
+from fedgt.types import BoolArray, FloatArray
+
+DESIGN = named_design("graded-15x10-b").matrix.astype(np.float64)
+CLASSES, INPUTS = 4, 60
+
+
+def drawn(
+    shifts: np.ndarray,
+    *,
+    rng: np.random.Generator,
+    samples: np.ndarray | None = None,
+    rows: np.ndarray = DESIGN,
+    harm: float = 3.0,
+) -> GradedScreen:
+    """One test round: client j's layer is a common one, its own shift, and noise of variance 1 / n_j."""
+    n = np.full(15, 100.0) if samples is None else samples
+    clients = shifts + rng.normal(size=(15, CLASSES, INPUTS)) * (100.0 / n)[:, None, None] ** 0.5
+    shares = rows / rows.sum(axis=1, keepdims=True)
+    means = np.tensordot(shares, clients, axes=1) + rng.normal(size=(CLASSES, INPUTS))
+    hurt = shares @ (np.abs(shifts).sum(axis=(1, 2)) > 0)
+    losses = 0.5 + 0.05 * rng.normal(size=(len(rows), CLASSES)) + hurt[:, None] * np.array([harm, 0.0, 0.0, 0.0])
+    return graded_screen(means, losses, weights=rows, samples=n, erased=np.zeros(len(rows), dtype=np.bool_))
+
+
+def attack(malicious: list[int], *, size: float, rng: np.random.Generator) -> np.ndarray:
+    shifts = np.zeros((15, CLASSES, INPUTS))
+    towards = rng.normal(size=INPUTS)
+    shifts[malicious, 0], shifts[malicious, 1] = size * towards, -size * towards
+    return shifts
+
+
+def decoded(*screens: GradedScreen) -> GradedDecoding:
+    evidence = [one.evidence for one in screens if one.evidence is not None]
+    return decode_graded(evidence, clients=15, largest=7)
+
+
+@pytest.mark.parametrize("malicious", [[3], [0, 9], [1, 5, 14], [2, 3, 8, 10, 13], [0, 1, 4, 6, 9, 11, 12]])
+def test_every_attacker_and_nobody_else_is_named(malicious: list[int]) -> None:
+    rng = np.random.default_rng(len(malicious))
+    found = decoded(drawn(attack(malicious, size=2.0, rng=rng), rng=rng))
+    assert np.flatnonzero(found.flagged).tolist() == malicious
+    assert (found.status, found.attacks) == ("decided", 1)
+    assert int(found.count.argmax()) == len(malicious)
+    assert found.against_nobody > 5
+
+
+def test_two_attacks_on_different_labels_are_both_found() -> None:
+    rng = np.random.default_rng(5)
+    shifts = attack([2, 6, 9], size=3.0, rng=rng)
+    shifts[[4, 11], 2] = 3.0 * rng.normal(size=INPUTS)
+    shifts[[4, 11], 3] = -shifts[[4, 11], 2]
+    found = decoded(drawn(shifts, rng=rng))
+    assert np.flatnonzero(found.flagged).tolist() == [2, 4, 6, 9, 11]
+    assert found.attacks == 2
+
+
+def test_attackers_of_different_strength_and_sample_counts_of_one_to_twenty_are_named() -> None:
+    rng = np.random.default_rng(6)
+    shifts = attack([1, 7, 12], size=3.0, rng=rng)
+    shifts[7] *= 0.6
+    found = decoded(drawn(shifts, rng=rng, samples=np.linspace(10, 200, 15)))
+    assert np.flatnonzero(found.flagged).tolist() == [1, 7, 12]
+
+
+def test_a_group_that_is_not_finite_is_left_out_and_named() -> None:
+    rng = np.random.default_rng(7)
+    clients = attack([3, 8], size=3.0, rng=rng) + rng.normal(size=(15, CLASSES, INPUTS))
+    means = np.tensordot(DESIGN / DESIGN.sum(axis=1, keepdims=True), clients, axes=1)
+    means[4, 0, 0] = np.nan
+    losses = np.ones((10, CLASSES)) + (DESIGN[:, [3, 8]].sum(axis=1) / DESIGN.sum(axis=1))[:, None]
+    screen = graded_screen(
+        means, losses, weights=DESIGN, samples=np.full(15, 50.0), erased=np.zeros(10, dtype=np.bool_)
+    )
+    assert "group 4 (features not finite)" in screen.reason
+    assert not screen.tested[4]
+    assert np.flatnonzero(decoded(screen).flagged).tolist() == [3, 8]
+
+
+def test_a_dead_model_is_no_difference_and_accuses_nobody() -> None:
+    screen = graded_screen(
+        np.zeros((10, CLASSES, INPUTS)),
+        np.ones((10, CLASSES)),
+        weights=DESIGN,
+        samples=np.full(15, 50.0),
+        erased=np.zeros(10, dtype=np.bool_),
+    )
+    assert screen.status == "no-difference"
+    assert decoded(screen).status == "no-evidence"
+
+
+def test_a_tie_is_said_with_its_sets_and_splits_the_posterior() -> None:
+    """15 x 8 cannot tell some sets apart: the posterior of the clients in question is neither near 0 nor near 1."""
+    rows = named_design("bch-15x8").matrix.astype(np.float64)
+    undecided = 0
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        malicious = rng.choice(15, 5, replace=False).tolist()
+        found = decoded(drawn(attack(malicious, size=4.0, rng=rng), rng=rng, rows=rows))
+        if found.undecided.any():
+            undecided += 1
+            assert found.status == "undecided"
+            assert len(found.best) > 1
+            assert found.best[1].probability > 0.05
+    assert undecided > 0
+
+
+def test_evidence_of_two_rounds_adds_up() -> None:
+    rng = np.random.default_rng(9)
+    shifts = attack([2, 5], size=0.7, rng=rng)
+    one, two = drawn(shifts, rng=rng), drawn(shifts, rng=rng)
+    assert decoded(one, two).against_nobody > max(decoded(one).against_nobody, decoded(two).against_nobody)
+
+
+def test_the_sparse_prior_gives_half_to_nobody_and_refuses_what_is_no_probability() -> None:
+    prior = sparse_prior(15, 7)
+    assert prior.weights[0] == pytest.approx(0.5)
+    assert prior.weights.sum() == pytest.approx(1.0)
+    with pytest.raises(SpecError, match="between 0 and 1"):
+        sparse_prior(15, 7, nobody=1.0)
+    with pytest.raises(SpecError, match="1 to 15"):
+        sparse_prior(15, 16)
+    with pytest.raises(SpecError, match="beta"):
+        decode_graded([], clients=15, largest=7, beta=2.0)
+
+
+@pytest.mark.parametrize(("clients", "considered"), [(2, 1), (15, 7), (30, 8), (50, 6)])
+def test_a_minority_is_considered_as_far_as_it_can_be_searched(clients: int, considered: int) -> None:
+    assert DecodeSettings().largest_graded(clients) == considered
+    if clients > 15:
+        assert sum(comb(clients, q) for q in range(considered + 1)) <= MAX_SETS
+        assert sum(comb(clients, q) for q in range(considered + 2)) > MAX_SETS
+
+
+def test_more_attackers_than_can_be_searched_are_refused_before_the_first_round() -> None:
+    with pytest.raises(SpecError, match="at most 8 can be searched"):
+        DecodeSettings(largest=9).largest_graded(30)
+    spec = make_spec({"privacy": 4, "federation": {"clients": 30}, "decode": {"max_malicious": 12}})
+    with pytest.raises(SpecError, match=r"at most 8 can be searched: lower decode\.max_malicious"):
+        simulate(spec)
+
+
+def test_clients_that_differ_without_harm_are_not_accused() -> None:
+    """A second camera: three clients move along one line, and no class gets worse with them."""
+    shifts = attack([1, 4, 9], size=2.0, rng=np.random.default_rng(21))
+    harmful, harmless, helpful = (
+        decoded(drawn(shifts, rng=np.random.default_rng(24), harm=harm)) for harm in (3.0, 0.0, -3.0)
+    )
+    assert np.flatnonzero(harmful.flagged).tolist() == [1, 4, 9]
+    assert harmless.status == "harmless"
+    assert "no validation loss rises with them" in harmless.reason
+    assert not (harmless.flagged | harmless.undecided).any()
+    assert not helpful.flagged.any()
+
+
+def test_suspects_whom_a_second_opinion_does_not_confirm_are_not_accused() -> None:
+    """As where they own other classes. What counts is the mean of the rounds that can say anything."""
+    screen = drawn(attack([1, 4, 9], size=2.0, rng=np.random.default_rng(21)), rng=np.random.default_rng(24), harm=3.0)
+    evidence = screen.evidence
+    assert isinstance(evidence, GradedEvidence)
+
+    def says(*nats: float, rate: float = 0.0) -> GradedScreen:
+        """Of sets with client 1 the first number, else the second; less `rate` for every other member."""
+
+        def opinion(sets: BoolArray) -> FloatArray:
+            with_one = sets[:, 1]
+            found: FloatArray = np.where(with_one, nats[0], nats[-1]) - rate * (sets.sum(axis=1) - with_one)
+            return found
+
+        return replace(screen, evidence=replace(evidence, opinion=opinion))
+
+    def named(*rounds: GradedScreen) -> list[int]:
+        return np.flatnonzero(decoded(*rounds).flagged).tolist()
+
+    unconfirmed = decoded(says(CONFIRMED - 0.1))
+    assert unconfirmed.status == "unconfirmed"
+    assert "the margins of the validation set do not confirm" in unconfirmed.reason
+    assert "screen.features = 'margins'" in unconfirmed.reason
+    assert not (unconfirmed.flagged | unconfirmed.undecided).any()
+    assert np.flatnonzero(unconfirmed.unconfirmed).tolist() == [1, 4, 9]
+    assert decoded(says(CONFIRMED - 3.0), says(CONFIRMED + 2.0)).status == "unconfirmed"
+    # Whoever adds to what speaks for the set is named, who takes away from it is not.
+    assert named(says(CONFIRMED, rate=-5.0)) == [1, 4, 9]
+    assert named(says(CONFIRMED, 0.0, rate=5.0)) == [1]
+    assert np.flatnonzero(decoded(says(CONFIRMED, 0.0, rate=5.0)).unconfirmed).tolist() == [4, 9]
+    # A round that has nothing to say does not count, and where none has, nobody needs to be confirmed.
+    assert named(says(np.nan), says(CONFIRMED, rate=-5.0)) == named(screen, screen) == [1, 4, 9]
+    assert named(screen, says(0.0)) == []
+
+
+class Says(GradedEvidence):
+    """A round with harm in it and a second opinion."""
+
+    def __init__(self, opinion: Callable[[BoolArray], FloatArray]) -> None:
+        object.__setattr__(self, "opinion", opinion)
+
+    def harm(self, posterior: FloatArray) -> float:
+        return 0.0
+
+
+@pytest.mark.parametrize(("attacks", "kept"), [(1, []), (2, [7, 8])])
+def test_two_attacks_are_confirmed_one_after_the_other(attacks: int, kept: list[int]) -> None:
+    """Margins speak for {1, 4} and for {7, 8}, not for both together, and never for 11."""
+    found = decoded(drawn(attack([1, 4, 9], size=2.0, rng=np.random.default_rng(21)), rng=np.random.default_rng(24)))
+    suspected = np.isin(np.arange(15), [1, 4, 7, 8, 11])
+
+    def opinion(sets: BoolArray) -> FloatArray:
+        first, second = (sets[:, list(one)].sum(axis=1) for one in ((1, 4), (7, 8)))
+        alone = np.where(second == 0, 10.0 * first, 0.0) + np.where(first == 0, 8.0 * second, 0.0)
+        worth: FloatArray = alone - 9.0 * sets[:, 11]
+        return worth
+
+    judged = _judged(replace(found, flagged=suspected, attacks=attacks), [Says(opinion)])
+    assert np.flatnonzero(judged.flagged).tolist() == [1, 4, *kept]
+    assert np.flatnonzero(judged.unconfirmed).tolist() == [j for j in (7, 8, 11) if j not in kept]
+
+
+def test_more_suspects_than_can_be_asked_about_one_by_one_are_asked_about_together() -> None:
+    found = decoded(drawn(attack([1, 4, 9], size=2.0, rng=np.random.default_rng(21)), rng=np.random.default_rng(24)))
+    asked: list[int] = []
+
+    def opinion(sets: BoolArray) -> FloatArray:
+        asked.append(len(sets))
+        return np.full(len(sets), CONFIRMED)
+
+    many = np.arange(15) < 13
+    judged = _judged(replace(found, flagged=many), [Says(opinion)])
+    assert asked == [1]
+    assert judged.flagged.tolist() == many.tolist()
+
+
+def test_harm_in_one_of_two_rounds_is_harm() -> None:
+    rng = np.random.default_rng(23)
+    shifts = attack([1, 4, 9], size=2.0, rng=rng)
+    without, with_harm = (drawn(shifts, rng=rng, harm=harm) for harm in (0.0, 3.0))
+    assert decoded(without, without).status == "harmless"
+    assert np.flatnonzero(decoded(without, with_harm).flagged).tolist() == [1, 4, 9]
