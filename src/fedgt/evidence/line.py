@@ -194,8 +194,8 @@ def _left_beside(columns: FloatArray, top: int) -> FloatArray:
         column, rest = columns[: top + done + 1, done], columns[: top + done + 1, done + 1 :]
         left[done] = np.einsum("rb,rb->b", column, column)
         share = np.einsum("rb,rcb->cb", column, rest) / left[done]
-        for row, others in zip(column, rest, strict=True):
-            others -= row * share
+        for row in range(len(rest)):
+            rest[row] -= column[row] * share
     return left
 
 
