@@ -241,7 +241,7 @@ def test_rubbish_never_makes_a_client_fail_in_another_way(payload: bytes, stage:
     update = ({"w": np.ones(SHAPE)},) if stage == "masked" else ()
     with pytest.raises(ProtocolError):
         getattr(session, stage)(payload, *update)
-    assert session.closed
+    assert session.closed or session._next == STAGES.index(stage)
 
 
 def parses(payload: bytes, stage: str, client: str) -> bool:

@@ -26,6 +26,7 @@ from fedgt.cli import (
 )
 from fedgt.cli.root import INTERRUPTED, PANELS, Root
 from fedgt.errors import CalibrationError, DesignError, FedGTError, ShapeError, SpecError
+from fedgt.foreign_text import plain
 
 _SIMULATE, _EXPERIMENTS, _PLAN, _DEPLOY = PANELS
 
@@ -80,10 +81,10 @@ def main() -> None:
     try:
         app(prog_name="fedgt")
     except (SpecError, DesignError, ShapeError, CalibrationError) as error:
-        typer.echo(f"fedgt: {error}", err=True)
+        _complain(error)
         sys.exit(2)
     except FedGTError as error:
-        typer.echo(f"fedgt: {error}", err=True)
+        _complain(error)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
@@ -92,5 +93,11 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        typer.echo(f"fedgt: {error}", err=True)
+        _complain(error)
         sys.exit(1)
+
+
+def _complain(error: Exception) -> None:
+    """Our lines, without what a name or a file could do to the terminal."""
+    lines = str(error).split("\n")
+    typer.echo("fedgt: " + "\n".join(plain(line, longest=None) for line in lines), err=True)

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from fedgt.errors import FedGTError, SpecError
+from fedgt.foreign_text import plain
 
 _QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
 _LARGEST_SKEW = 5.0
@@ -52,7 +53,7 @@ def doctor(
         typer.echo(json.dumps({"ready": not failed, "checks": [asdict(one) for one in found]}))
     else:
         for one in found:
-            typer.echo(f"{one.status:<7} {one.check:<12} {one.text}")
+            typer.echo(f"{one.status:<7} {one.check:<12} {plain(one.text, longest=None)}")
     if failed:
         raise typer.Exit(1)
 

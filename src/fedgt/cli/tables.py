@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fedgt.foreign_text import plain
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -104,7 +106,7 @@ def stage_text(purpose: str, stage: str) -> str:
 
 def printable(text: str) -> str:
     """The text without anything that could control a terminal; names and reasons are written by strangers."""
-    return "".join(one if one.isprintable() else "\ufffd" for one in text)
+    return plain(text, longest=None)
 
 
 def evidence_line(graded: "GradedRow") -> str:

@@ -10,8 +10,11 @@ from fedgt._version import __version__
 from fedgt.errors import ProtocolError
 from fedgt.secagg import Credentials, PrekeyRequest
 from fedgt.secagg.frames import Sender, pack, unpack
+from fedgt.secagg.identity import is_id
 
 _KIND, _ANSWER = "hello", "hello-answer"
+_LONGEST_NONCE = 64
+_LARGEST_ANSWER = 2**20  # prekeys for as many groups as a client publishes any for
 
 
 class Question(NamedTuple):
@@ -45,9 +48,11 @@ def read_hello(question: bytes, *, client: str, credentials: Credentials | None)
         ProtocolError: If it is malformed, or the server is of another version.
     """
     server = None if credentials is None else Sender(name="the server", public=credentials.registry.server)
-    header, _ = unpack(question, kind=_KIND, sender=server)
+    header, _ = unpack(question, kind=_KIND, sender=server, body_bytes=0)
     nonce, theirs = header.get("nonce"), header.get("version")
-    if not isinstance(nonce, str) or theirs != __version__:
+    if not isinstance(nonce, str) or len(nonce) > _LONGEST_NONCE:
+        raise ProtocolError(f"malformed message: a hello needs a nonce of at most {_LONGEST_NONCE} characters")
+    if theirs != __version__:
         raise ProtocolError(f"client {client} has fedgt {__version__}, the server has {theirs!r:.40}: install the same")
     entry = header.get("prekeys")
     return Question(nonce, None if entry is None else PrekeyRequest.from_entry(entry))
@@ -66,9 +71,9 @@ def read_answer(answer: bytes, *, nonce: str, credentials: Credentials | None) -
         SignatureError: If the name is not registered, or the answer is not signed by its key.
         ProtocolError: If the answer is malformed or to another question.
     """
-    header, body = unpack(answer, kind=_ANSWER)
+    header, body = unpack(answer, kind=_ANSWER, body_bytes=_LARGEST_ANSWER)
     name = header.get("client")
-    if not isinstance(name, str) or header.get("nonce") != nonce:
+    if not isinstance(name, str) or not is_id(name) or header.get("nonce") != nonce:
         raise ProtocolError("the node's answer is to another question")
     if credentials is not None:
         sender = Sender(name=f"client {name}", public=credentials.registry.client_key(name))

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from fedgt.engine.hello import hello_frame, read_answer
 from fedgt.engine.prekeys import PrekeyStore
 from fedgt.errors import FedGTError, SpecError
+from fedgt.foreign_text import plain
 from fedgt.secagg import Credentials
 
 logger = logging.getLogger(__name__)
@@ -129,5 +130,5 @@ class Roster:
 
     def _refuse(self, nodes: Iterable[int], reason: str) -> None:
         for node in nodes:
-            logger.warning("node %d takes no part: %s", node, reason)
-            self._refused[node] = reason
+            self._refused[node] = plain(reason)
+            logger.warning("node %d takes no part: %s", node, self._refused[node])

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgt.errors import ProtocolError, ShapeError
-from fedgt.secagg.frames import Sender, pack, unpack
+from fedgt.secagg.frames import SMALL_HEADER, Sender, pack, unpack
 from fedgt.secagg.identity import Identity
 from fedgt.types import Parameters
 
@@ -58,7 +58,9 @@ class RoundMessage:
             SignatureError: If the signature is not the sender's.
             ProtocolError: If the bytes are anything else.
         """
-        header, body = unpack(bytes(payload), kind="round", sender=sender)
+        # A thousand small tensors at least, and a large model may have more.
+        most = 8 * SMALL_HEADER + len(payload) // 16
+        header, body = unpack(bytes(payload), kind="round", sender=sender, header_bytes=most)
         if set(header) != {"kind", "session", "parameters", "center"}:
             raise ProtocolError("malformed message: the header has other fields than a round message has")
         start = header["session"]

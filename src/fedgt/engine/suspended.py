@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from fedgt.engine.round_message import RoundMessage
 from fedgt.errors import FedGTError, ProtocolError
-from fedgt.secagg import RunTerms, TensorSpec
+from fedgt.foreign_text import plain
+from fedgt.secagg import RunTerms, TensorSpec, strict_json
 from fedgt.secagg.frames import pack, unpack
 
 _KIND = "suspended-endpoint"
@@ -96,7 +97,7 @@ class Suspended:
         header, body = unpack(payload, kind=_KIND)
         try:
             start = int(header["known"])
-            known = json.loads(bytes(body[:start]))
+            known = strict_json.parse(bytes(body[:start]))
             if known["client"] != client:
                 raise ProtocolError(f"client {client}: the suspended endpoint is that of {known['client']!r:.80}")
             middle = start + int(known["session"])
@@ -122,8 +123,8 @@ class Suspended:
             )
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             if isinstance(error, FedGTError):
-                raise ProtocolError(f"client {client}: the suspended endpoint is not valid: {error}") from error
-            raise ProtocolError(f"client {client}: the suspended endpoint cannot be read: {error!r:.200}") from error
+                raise ProtocolError(f"client {client}: the suspended endpoint is not valid: {plain(error)}") from error
+            raise ProtocolError(f"client {client}: the suspended endpoint cannot be read: {plain(error)}") from error
 
 
 def _tensors(entries: list[tuple[str, list[int], str]]) -> tuple[TensorSpec, ...]:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from fedgt.errors import FedGTError, SpecError
+from fedgt.foreign_text import plain
 
 Handler: TypeAlias = Callable[[str, bytes], bytes]
 """(stage, message) -> reply."""
@@ -24,11 +25,15 @@ class Failure:
 
     Attributes:
         client: Its id.
-        reason: For people and reports.
+        reason: For people and reports. It may be a stranger's words: it is made `fedgt.foreign_text.plain`.
     """
 
     client: str
     reason: str
+
+    def __post_init__(self) -> None:
+        """Make the reason fit for a log."""
+        object.__setattr__(self, "reason", plain(self.reason))
 
 
 class Transport(Protocol):

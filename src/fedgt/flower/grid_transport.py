@@ -10,6 +10,7 @@ from fedgt.engine import Failure, PrekeyStore
 from fedgt.engine.roster import Roster
 from fedgt.errors import FedGTError
 from fedgt.flower.records import MESSAGE_TYPES, frame_of, frame_record
+from fedgt.foreign_text import plain
 from fedgt.secagg import Credentials
 
 _GRACE = 10.0  # seconds
@@ -115,7 +116,7 @@ class FlowerTransport:
 
 def _answer(reply: Message) -> bytes | str:
     if reply.has_error():
-        return f"error {reply.error.code} of its node: {reply.error.reason or 'no reason given'}"
+        return plain(f"error {reply.error.code} of its node: {reply.error.reason or 'no reason given'}")
     try:
         return frame_of(reply.content)
     except FedGTError as error:

@@ -19,13 +19,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedgt.errors import ProtocolError
+from fedgt.secagg import strict_json
 from fedgt.secagg.identity import SIGNATURE_BYTES, Identity, verify
 
 _MAGIC = b"FGT1"
 _PREFIX = struct.Struct(">4sI")
 _ALIGNMENT = 8
-_LARGEST_HEADER = 2**22
 _LARGEST_FRAME = 2**33
+
+SMALL_HEADER = 2**13
+"""Bytes: more than three names of the greatest length need, each character as twelve bytes of JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +85,13 @@ def _start(header: Mapping[str, object]) -> bytes:
 
 
 def unpack(
-    payload: bytes, *, kind: str, sender: Sender | None = None, in_place: bool = False
+    payload: bytes,
+    *,
+    kind: str,
+    sender: Sender | None = None,
+    in_place: bool = False,
+    header_bytes: int = SMALL_HEADER,
+    body_bytes: int = _LARGEST_FRAME,
 ) -> tuple[dict[str, Any], memoryview]:
     """Header and body of a frame whose header says `kind`.
 
@@ -91,10 +100,12 @@ def unpack(
         kind: What it must be.
         sender: Whose signature it must carry; None for a frame without signature. Checked before the header is parsed.
         in_place: It comes from `pack_in_place`: the signature is over the header only.
+        header_bytes: The longest header that the reader can use; a longer one is refused before anything is hashed.
+        body_bytes: The same for the body.
 
     Raises:
         SignatureError: If the signature is not the sender's.
-        ProtocolError: If the bytes are not such a frame.
+        ProtocolError: If the bytes are not such a frame, or too many.
     """
     least = _PREFIX.size + (0 if sender is None else SIGNATURE_BYTES)
     if not isinstance(payload, bytes | bytearray | memoryview) or not least <= len(payload) <= _LARGEST_FRAME:
@@ -104,29 +115,21 @@ def unpack(
     if sender is not None:
         signature, view = view[-SIGNATURE_BYTES:], view[:-SIGNATURE_BYTES]
     magic, length = _PREFIX.unpack_from(view)
-    if magic != _MAGIC or length > min(_LARGEST_HEADER, len(view) - _PREFIX.size):
+    if magic != _MAGIC or length > len(view) - _PREFIX.size:
         raise ProtocolError("malformed message: the frame does not begin as this protocol's do, or is cut off")
     body = _PREFIX.size + length
+    if length > header_bytes or len(view) - body > body_bytes:
+        raise ProtocolError(
+            f"malformed message: {length} bytes of header and {len(view) - body} of body; a {kind!r} message has at most "
+            f"{header_bytes} and {body_bytes} here"
+        )
     if sender is not None:
         use, signed = ("header", view[:body]) if in_place else ("frame", view)
         verify(sender.public, use, hashlib.sha256(signed).digest(), signature, signer=sender.name)
     try:
-        header = json.loads(
-            bytes(view[_PREFIX.size : body]), object_pairs_hook=_unique_keys, parse_constant=_refuse_constant
-        )
+        header = strict_json.parse(bytes(view[_PREFIX.size : body]))
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"malformed message: the header is not JSON ({error})") from error
     if not isinstance(header, dict) or header.get("kind") != kind:
         raise ProtocolError(f"malformed message: a {kind!r} message was expected")
     return header, view[body:]
-
-
-def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    content = dict(pairs)
-    if len(content) != len(pairs):
-        raise ValueError("a key occurs twice")
-    return content
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is not a JSON number")

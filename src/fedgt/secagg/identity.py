@@ -123,14 +123,19 @@ def verify(public: bytes, use: str, message: bytes, signature: bytes | memoryvie
         raise SignatureError(f"the signature on the {use} of {signer} is not by its registered key") from error
 
 
+def is_id(value: object) -> bool:
+    """Whether a value can be an id: see `require_id`."""
+    return isinstance(value, str) and value.isprintable() and 1 <= len(value) <= LONGEST_NAME
+
+
 def require_id(value: object, what: str = "id") -> str:
     """The value, if it can be an id on the wire and in a report.
 
     Raises:
         SpecError: If it is not 1 to 200 printable characters.
     """
-    if not isinstance(value, str) or not value.isprintable() or not 1 <= len(value) <= LONGEST_NAME:
-        raise SpecError(f"{what} {value!r}: 1 to {LONGEST_NAME} printable characters are needed")
+    if not isinstance(value, str) or not is_id(value):
+        raise SpecError(f"{what} {value!r:.80}: 1 to {LONGEST_NAME} printable characters are needed")
     return value
 
 

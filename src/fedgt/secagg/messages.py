@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedgt.errors import ProtocolError
+from fedgt.foreign_text import LONGEST, plain
 from fedgt.secagg.fixed_point import RingArray
-from fedgt.secagg.frames import Sender, pack, pack_in_place, unpack
+from fedgt.secagg.frames import SMALL_HEADER, Sender, pack, pack_in_place, unpack
 from fedgt.secagg.identity import Identity
 from fedgt.secagg.masks import TAG_BYTES
 from fedgt.secagg.plan import RoundPlan
@@ -21,7 +22,8 @@ STAGES = ("keys", "shares", "masked", "unmask")
 SIGNED_STAGES = ("keys", "shares", "masked", "agree", "unmask")
 """The stages with identities: before they open anything the clients agree, by signature, on who is alive."""
 
-_LONGEST_REASON = 300
+_JSON_BYTES = 12  # of one character, at most
+_MEMBER_BYTES = 2**8  # of body for one member of a group, at most: its keys, shares and signatures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +79,7 @@ class StageMessage:
             "round": self.round,
             "purpose": self.purpose,
             "parts": [[part.group, part.members, part.dropped, len(part.body)] for part in self.parts],
-            "refused": [[group, reason[:_LONGEST_REASON]] for group, reason in sorted(self.refused.items())],
+            "refused": [[group, plain(reason)] for group, reason in sorted(self.refused.items())],
         }
 
 
@@ -163,7 +165,10 @@ def read_stage_message(
         ProtocolError: If it is malformed, of another run, round, purpose, plan or stage, for or from another client,
             or names groups or positions that the plan does not have.
     """
-    header, body = unpack(payload, kind="stage", sender=sender, in_place=in_place)
+    header_bytes, body_bytes = _largest(plan, client, vectors=stage == "masked")
+    header, body = unpack(
+        payload, kind="stage", sender=sender, in_place=in_place, header_bytes=header_bytes, body_bytes=body_bytes
+    )
     expected = {
         "kind": "stage",
         "stage": stage,
@@ -183,8 +188,8 @@ def read_stage_message(
 
 
 def _read_parts(entries: object, body: memoryview, plan: RoundPlan) -> tuple[GroupPart, ...]:
-    if not isinstance(entries, list):
-        raise ProtocolError("malformed message: parts is not a list")
+    if not isinstance(entries, list) or len(entries) > len(plan.groups):
+        raise ProtocolError(f"malformed message: parts is not a list of at most {len(plan.groups)} entries")
     parts = []
     start = 0
     for entry in entries:
@@ -211,8 +216,8 @@ def _read_parts(entries: object, body: memoryview, plan: RoundPlan) -> tuple[Gro
 
 
 def _read_positions(entries: object, size: int) -> tuple[int, ...]:
-    if not isinstance(entries, list):
-        raise ProtocolError("malformed message: positions are not a list")
+    if not isinstance(entries, list) or len(entries) > size:
+        raise ProtocolError(f"malformed message: positions are not a list of at most {size} entries")
     for position in entries:
         _require_index(position, size)
     if any(later <= earlier for earlier, later in itertools.pairwise(entries)):
@@ -222,16 +227,28 @@ def _read_positions(entries: object, size: int) -> tuple[int, ...]:
 
 def _read_refused(entries: object, plan: RoundPlan) -> dict[int, str]:
     refused: dict[int, str] = {}
-    if not isinstance(entries, list):
-        raise ProtocolError("malformed message: refused is not a list")
+    if not isinstance(entries, list) or len(entries) > len(plan.groups):
+        raise ProtocolError(f"malformed message: refused is not a list of at most {len(plan.groups)} entries")
     for entry in entries:
         if not isinstance(entry, list) or len(entry) != 2 or not isinstance(entry[1], str):
             raise ProtocolError("malformed message: a refusal needs a group and a reason")
         _require_index(entry[0], len(plan.groups))
-        if entry[0] in refused or len(entry[1]) > _LONGEST_REASON:
+        if entry[0] in refused or len(entry[1]) > LONGEST:
             raise ProtocolError("malformed message: a group is refused twice, or a reason is too long")
-        refused[entry[0]] = entry[1]
+        refused[entry[0]] = plain(entry[1])
     return refused
+
+
+def _largest(plan: RoundPlan, client: str, *, vectors: bool) -> tuple[int, int]:
+    """The bytes of header and body that a stage message for or from a client has at most, whatever it says."""
+    header, body = SMALL_HEADER, 0
+    for group in plan.groups:
+        header += 64 + 2 * len(group) * (len(str(len(group))) + 1)
+        body += _MEMBER_BYTES * (len(group) + 1)
+        if client in group:
+            header += 64 + _JSON_BYTES * LONGEST
+            body += plan.length * plan.encoding.dtype.itemsize if vectors else 0
+    return header, body
 
 
 def _require_index(value: object, stop: int) -> None:
@@ -272,7 +289,8 @@ def read_begin_message(payload: bytes, *, sender: Sender | None = None) -> tuple
         SignatureError: If the signature is not the sender's.
         ProtocolError: If it is malformed or its plan is not valid.
     """
-    header, body = unpack(payload, kind="begin", sender=sender)
+    # The keys of a member are far longer than the number of its position.
+    header, body = unpack(payload, kind="begin", sender=sender, header_bytes=SMALL_HEADER + len(payload) // 8)
     if set(header) != {"kind", "plan", "parts"}:
         raise ProtocolError("malformed message: the header has other fields than a begin message has")
     _require_index(header["plan"], len(body) + 1)

@@ -7,6 +7,7 @@ with different plans cannot read each other's shares.
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -16,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgt.errors import ModulusOverflowError, ProtocolError, SpecError
+from fedgt.foreign_text import plain
+from fedgt.secagg import strict_json
 from fedgt.secagg.fixed_point import FixedPoint
 from fedgt.secagg.identity import require_id
 
@@ -159,8 +162,8 @@ class RoundPlan:
             for client in group:
                 require_id(client, f"client id of group {index}")
             if len(set(group)) != len(group):
-                twice = sorted({client for client in group if group.count(client) > 1})
-                raise SpecError(f"group {index} names {', '.join(twice)} more than once; ids must be unique")
+                twice = sorted(client for client, count in Counter(group).items() if count > 1)
+                raise SpecError(f"group {index} names {', '.join(twice[:8])} more than once; ids must be unique")
             if type(threshold) is not int or not len(group) < 2 * threshold <= 2 * max(len(group), 1):
                 raise SpecError(
                     f"group {index}: threshold {threshold} of {len(group)} clients; more than half and at most all are "
@@ -244,7 +247,7 @@ class RoundPlan:
         if len(payload) > _LONGEST_JSON:
             raise ProtocolError(f"not a valid plan: {len(payload)} bytes, at most {_LONGEST_JSON} are read")
         try:
-            raw: dict[str, Any] = json.loads(bytes(payload))
+            raw: dict[str, Any] = strict_json.parse(bytes(payload))
             plan = cls(
                 run=raw["run"],
                 round=raw["round"],
@@ -262,7 +265,7 @@ class RoundPlan:
             )
             same = plan.to_json() == bytes(payload)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-            raise ProtocolError(f"not a valid plan: {error}") from error
+            raise ProtocolError(f"not a valid plan: {plain(error)}") from error
         if not same:
             raise ProtocolError("not a valid plan: the bytes are not in canonical form")
         return plan

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fedgt.errors import ProtocolError
 from fedgt.secagg.frames import pack, unpack
-from fedgt.secagg.identity import Credentials
+from fedgt.secagg.identity import Credentials, is_id
 from fedgt.secagg.masks import KEY_BYTES, GroupContext
 from fedgt.secagg.membership import PUBLIC_BYTES, GroupKeys, Membership, public_bytes
 from fedgt.secagg.plan import RoundPlan
@@ -43,11 +43,11 @@ class PrekeyRequest:
 
     def __post_init__(self) -> None:
         """Check: it may come from a message."""
-        right = isinstance(self.run, str) and type(self.round) is int and type(self.groups) is int
+        right = is_id(self.run) and type(self.round) is int and type(self.groups) is int
         if not right or self.round < 0 or not 1 <= self.groups <= MOST_PREKEYS:
             raise ProtocolError(
-                f"prekeys for {self.groups!r:.20} groups of round {self.round!r:.20} of {self.run!r:.80}: a run, a round "
-                f"from 0 and 1 to {MOST_PREKEYS} groups are needed"
+                f"prekeys for {self.groups!r:.20} groups of round {self.round!r:.20} of {self.run!r:.80}: a run, a "
+                f"round from 0 and 1 to {MOST_PREKEYS} groups are needed"
             )
 
     @property
@@ -199,7 +199,7 @@ def read_prekeys(
     Raises:
         ProtocolError: If it is malformed, another client's, for another run or round, or for fewer groups.
     """
-    header, body = unpack(payload, kind=_KIND)
+    header, body = unpack(payload, kind=_KIND, body_bytes=MOST_PREKEYS * public_bytes(credentials))
     request = PrekeyRequest.from_entry(header.get("for"))
     if header.get("client") != client:
         raise ProtocolError(f"the prekeys are those of {header.get('client')!r:.80}")

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 
 from fedgt.errors import ProtocolError, SignatureError, SpecError
+from fedgt.foreign_text import plain
 from fedgt.secagg.frames import Sender
 from fedgt.secagg.group_sum import Authorise, GroupSum
 from fedgt.secagg.identity import SIGNATURE_BYTES, Credentials, verify
@@ -138,7 +139,7 @@ class ServerSession:
                     self._check_keys(group, client, prekeys[client][group.index])
                     group.public[position] = prekeys[client][group.index]
                 except ProtocolError as error:
-                    group.dropped[client] = f"keys: {error}"
+                    group.dropped[client] = plain(f"keys: {error}")
                     group.present.discard(position)
         self._erase_below_threshold("keys")
         parts = []
@@ -243,7 +244,7 @@ class ServerSession:
                 try:
                     open_group(self._plan, group, collected[group.index])
                 except ProtocolError as error:
-                    group.reason = f"unmask: {error}"
+                    group.reason = plain(f"unmask: {error}")
         return tuple(self._result(group) for group in self._groups)
 
     def _advance(self, stage: str) -> None:
@@ -347,7 +348,7 @@ class ServerSession:
                     problems[index] = str(error)
                     del bodies[index]
             if index not in bodies:
-                group.dropped[client] = f"{stage}: {problems[index]}"
+                group.dropped[client] = plain(f"{stage}: {problems[index]}")
                 group.present.discard(group.clients.index(client))
         return bodies
 

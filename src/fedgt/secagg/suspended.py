@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fedgt.errors import ProtocolError
+from fedgt.foreign_text import plain
 from fedgt.secagg.frames import pack, unpack
 from fedgt.secagg.masks import KEY_BYTES, GroupContext
 from fedgt.secagg.membership import PUBLIC_BYTES, Membership
@@ -43,7 +44,8 @@ def resumed_session(client: str, payload: bytes) -> tuple[RoundPlan, int, dict[i
     Raises:
         ProtocolError: If the bytes are not a suspended session of this client.
     """
-    header, body = unpack(payload, kind=_KIND)
+    # It is this client's own: as long as its groups need.
+    header, body = unpack(payload, kind=_KIND, header_bytes=len(payload))
     try:
         if header["client"] != client:
             raise ProtocolError(f"client {client}: the suspended session is that of {header['client']!r:.80}")
@@ -68,7 +70,7 @@ def resumed_session(client: str, payload: bytes) -> tuple[RoundPlan, int, dict[i
             )
         return plan, int(header["stage"]), groups
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise ProtocolError(f"client {client}: the suspended session cannot be read: {error}") from error
+        raise ProtocolError(f"client {client}: the suspended session cannot be read: {plain(error)}") from error
 
 
 class _Reader:
