@@ -18,7 +18,7 @@ from fedgt.types import IntArray, Parameters
 
 CLASSES = 5
 
-THREE_OF_FIVE: npt.NDArray[np.uint8] = np.kron(np.eye(3, dtype=np.uint8), np.ones((1, 5), dtype=np.uint8))
+THREE_OF_FIVE: npt.NDArray[np.uint8] = np.repeat(np.eye(3, dtype=np.uint8), 5, axis=1)
 """Three disjoint groups of five clients."""
 
 TWO_PARTITIONS: npt.NDArray[np.uint8] = np.concatenate([THREE_OF_FIVE, np.tile(np.eye(5, dtype=np.uint8), (1, 3))])
