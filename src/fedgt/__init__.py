@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     )
     from fedgt.engine import Client, ClientEndpoint, LocalTransport, TrainedModel, Transport, secure_sums
     from fedgt.errors import FedGTError
-    from fedgt.federation import DecodeSettings, Federation, ScreenSettings, Validation
+    from fedgt.federation import DecodeSettings, Federation, FederationRun, ScreenSettings, SumSettings, Validation
     from fedgt.federation.round import screening_round, training_round
     from fedgt.grouping import Grouping, assign
     from fedgt.privacy import Ledger, minimum_support
@@ -47,7 +47,14 @@ _HOMES = {
     "fedgt.errors": ("FedGTError",),
     "fedgt.grouping": ("Grouping", "assign"),
     "fedgt.privacy": ("Ledger", "minimum_support"),
-    "fedgt.federation": ("DecodeSettings", "Federation", "ScreenSettings", "Validation"),
+    "fedgt.federation": (
+        "DecodeSettings",
+        "Federation",
+        "FederationRun",
+        "ScreenSettings",
+        "SumSettings",
+        "Validation",
+    ),
     "fedgt.federation.round": ("screening_round", "training_round"),
     "fedgt.types": ("ErrorRates", "Outcomes", "Parameters"),
 }
@@ -61,12 +68,14 @@ __all__ = [
     "ErrorRates",
     "FedGTError",
     "Federation",
+    "FederationRun",
     "Grouping",
     "Ledger",
     "LocalTransport",
     "Outcomes",
     "Parameters",
     "ScreenSettings",
+    "SumSettings",
     "TrainedModel",
     "Transport",
     "Validation",

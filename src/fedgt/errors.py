@@ -45,6 +45,19 @@ class PrivacyError(FedGTError, RuntimeError):
     """Opening an aggregate would break the promised minimum support r."""
 
 
+class RunHaltedError(FedGTError, RuntimeError):
+    """A run that may not go on: a test that cannot tell, too few clients left, or a sum that nobody can be asked for.
+
+    Attributes:
+        step: The round that it stopped after, with what was opened and decided; None where none was finished.
+    """
+
+    def __init__(self, reason: str, step: object = None) -> None:
+        """Keep the round beside the reason."""
+        super().__init__(reason)
+        self.step = step
+
+
 class SignatureError(ProtocolError):
     """A message, key or list that is not signed by the pinned identity it should come from."""
 

@@ -145,7 +145,7 @@ def test_a_run_that_fails_in_its_first_round_is_a_row_without_accuracies(
     def failing(*_: Any, **__: Any) -> Any:
         raise ProtocolError("nothing works")
 
-    monkeypatch.setattr("fedgt.experiment.one_run._one_round", failing)
+    monkeypatch.setattr("fedgt.federation.run.FederationRun.hold", failing)
     (result,) = run_batch(specs(6)[:1], masks=False)
     row = row_of(Planned(spec=specs(6)[0]), result, masks=False)
     assert (row["status"], row["top1_accuracy_percent"], row["attack_accuracy_percent"]) == ("failed", "", "")

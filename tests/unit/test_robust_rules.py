@@ -69,7 +69,7 @@ def test_a_rule_told_of_no_attackers_trains_the_model_of_no_defence() -> None:
     federation = simulate(spec, masks=False)
     parameters = federation.initial
     for number in (1, 2, 3):
-        members = federation.present(number)
+        members = federation.clients
         federation.begin_round(number, members)
         parameters = training_round(federation.federation, parameters, round=number, members=members).parameters
     assert np.abs(robust_rules.flat(parameters) - first).max() > 1e-3

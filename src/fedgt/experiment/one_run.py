@@ -1,16 +1,14 @@
 """Run a specification from the first round to the last."""
 
-import logging
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from fedgt._version import __version__
-from fedgt.decode import UNDECIDABLE, IndependentPrior
 from fedgt.engine import TakesSums
-from fedgt.errors import FedGTError
+from fedgt.errors import FedGTError, RunHaltedError
 from fedgt.experiment.result import (
     AggregateRow,
     ClientRow,
@@ -21,19 +19,15 @@ from fedgt.experiment.result import (
     TestRow,
     json_number,
 )
-from fedgt.experiment.screening import ScreeningPlan, screening_row
 from fedgt.experiment.simulation import Simulation, simulate
 from fedgt.experiment.spec import ExperimentSpec
-from fedgt.federation import DecodeSettings, ScreenSettings, rfa_round
+from fedgt.experiment.test_row import screening_row
+from fedgt.federation import AggregateRecord, Verdict
 from fedgt.federation.rfa import GENERAL_POSITION
-from fedgt.federation.round import ScreeningRound, screening_round, training_round
-from fedgt.federation.sums import AggregateRecord, RoundResult
-from fedgt.federation.verdicts import Verdict
-from fedgt.screen import Utility, balanced_accuracy, top1_accuracy
+from fedgt.federation.run import Step
+from fedgt.screen import balanced_accuracy, top1_accuracy
 from fedgt.train import ImageData, attack_accuracy
-from fedgt.types import ErrorRates, Parameters
-
-_log = logging.getLogger(__name__)
+from fedgt.types import Parameters
 
 OnRound = Callable[[int, int, RoundRow], None]
 OnTest = Callable[[TestRow, tuple[ClientRow, ...]], None]
@@ -87,11 +81,7 @@ def run(
 
     # The products are small: more BLAS threads only spin, and one thread is the same on every machine.
     with threadpool_limits(1, user_api="blas"):
-        simulation = simulate(spec, data=data, data_dir=data_dir)
-        if wrap_sums is not None:
-            federation = simulation.federation
-            federation = replace(federation, take_sums=wrap_sums(federation.take_sums))
-            simulation = replace(simulation, federation=federation)
+        simulation = simulate(spec, data=data, data_dir=data_dir, wrap_sums=wrap_sums)
         return _run(run_steps(spec, simulation, on_round=on_round, on_test=on_test))
 
 
@@ -126,49 +116,42 @@ def run_steps(
         The result.
     """
     began = time.process_time()
-    parameters: Parameters = simulation.initial
     rounds: list[RoundRow] = []
     records: list[AggregateRecord] = []
     warnings: list[str] = []
-    excluded: set[str] = set(simulation.malicious) if spec.method == "oracle" else set()
     tests: list[TestRow] = []
-    plan = ScreeningPlan(spec, simulation)
     verdicts: dict[str, Verdict] = {}
     stopped, status = "", _FINISHED
-    for number in range(1, spec.federation.rounds + 1):
-        members = [client for client in simulation.present(number) if client not in excluded]
-        simulation.begin_round(number, members)
-        yield Demand(round=number, members=tuple(members), parameters=parameters)
-        try:
-            purpose, outcome, screening = _one_round(spec, simulation, plan, parameters, number, members)
-        except FedGTError as error:
-            # What was opened until here must be on record, whatever happens.
-            stopped, status = f"round {number} failed: {error}", _FAILED
-            break
-        parameters = outcome.parameters
-        records += outcome.records
-        warnings += [warning for warning in outcome.warnings if warning not in warnings]
-        rounds.append(_measured(spec, simulation, parameters, number, purpose, outcome, len(members)))
+
+    def record(step: Step) -> None:
+        records.extend(step.result.records)
+        warnings.extend(warning for warning in step.result.warnings if warning not in warnings)
+        rounds.append(_measured(spec, simulation, step))
         if on_round is not None:
-            on_round(number, spec.federation.rounds, rounds[-1])
-        if screening is not None:
-            screening = plan.after(screening, number)
-            # Who was left out by an earlier test is not in this one: the verdict stays.
-            news = [verdict for verdict in screening.exclusion.verdicts if verdict.client not in excluded]
-            verdicts |= {verdict.client: verdict for verdict in news}
-            tests.append(screening_row(simulation, screening, number))
-            excluded |= set(screening.exclusion.excluded)
-            kept = len(simulation.clients) - len(excluded)
-            warnings += _told(screening, news)
-            _log.info("round %d: %s", number, screening.exclusion.reason)
+            on_round(step.round, spec.federation.rounds, rounds[-1])
+        if step.screening is not None:
+            verdicts.update({verdict.client: verdict for verdict in step.verdicts})
+            tests.append(screening_row(simulation, step.screening, step.round))
+            warnings.extend(step.warnings)
             if on_test is not None:
                 on_test(tests[-1], _client_rows(simulation, verdicts))
-            if screening.exclusion.halt:
-                stopped, status = f"round {number}: {screening.exclusion.reason}", _STOPPED
-                break
-            if kept < spec.privacy:
-                stopped, status = f"round {number}: {_too_few(kept, spec)}", _STOPPED
-                break
+
+    run = simulation.run
+    run.begin(simulation.initial)
+    while (coming := run.coming()) is not None:
+        simulation.begin_round(coming.round, coming.members)
+        yield Demand(round=coming.round, members=coming.members, parameters=coming.parameters)
+        try:
+            record(run.hold(coming))
+        except RunHaltedError as halt:
+            if isinstance(halt.step, Step):
+                record(halt.step)
+            stopped, status = f"round {coming.round}: {halt}", _STOPPED
+            break
+        except FedGTError as error:
+            # What was opened until here must be on record, whatever happens.
+            stopped, status = f"round {coming.round} failed: {error}", _FAILED
+            break
     return RunResult(
         version=__version__,
         spec_hash=spec.digest,
@@ -187,120 +170,23 @@ def run_steps(
     )
 
 
-def _one_round(
-    spec: ExperimentSpec,
-    simulation: Simulation,
-    plan: ScreeningPlan,
-    parameters: Parameters,
-    number: int,
-    members: list[str],
-) -> tuple[str, RoundResult, ScreeningRound | None]:
-    if spec.method == "rfa":
-        outcome = rfa_round(
-            simulation.federation,
-            parameters,
-            round=number,
-            members=members,
-            iterations=spec.rfa.iterations,
-            smoothing=spec.rfa.smoothing,
-        )
-        return "weiszfeld", outcome, None
-    if spec.method == "fedgt" and number == plan.next_test:
-        screening = screening_round(
-            simulation.federation,
-            parameters,
-            round=number,
-            grouping=plan.grouping,
-            present=members,
-            validation=simulation.validation,
-            screen=_screen_settings(spec),
-            decoding=_decode_settings(spec),
-            prior=_prior(spec),
-            earlier=plan.evidence,
-            heard=plan.heard,
-            last=plan.last,
-        )
-        return "test", screening.result, screening
-    return "training", training_round(simulation.federation, parameters, round=number, members=members), None
-
-
-def _screen_settings(spec: ExperimentSpec) -> ScreenSettings:
-    return ScreenSettings(
-        kind=spec.screen.kind,
-        features=spec.screen.features,
-        utility=None if spec.screen.utility == "auto" else Utility.parse(spec.screen.utility),
-        source_label=spec.screen.source_label,
-        layer=spec.screen.layer,
-        silhouette_threshold=spec.screen.silhouette_threshold,
-        restarts=spec.screen.restarts,
-        seed=spec.seed,
-    )
-
-
-def _decode_settings(spec: ExperimentSpec) -> DecodeSettings:
-    return DecodeSettings(
-        strategy="bayes" if spec.decode.strategy == "auto" else spec.decode.strategy,
-        nobody=spec.decode.nobody,
-        undecided=spec.decode.undecided,
-        on_undecided=spec.decode.on_undecided,
-        estimator=spec.decode.estimator,
-        method=spec.decode.method,
-        rates=ErrorRates(false_alarm=spec.decode.false_alarm, misdetection=spec.decode.misdetection),
-        beta=spec.decode.beta,
-        kappa=spec.decode.kappa,
-        largest=spec.decode.max_malicious,
-        on_undecidable=spec.decode.on_undecidable,
-        on_untested=spec.decode.on_untested,
-        after_test=spec.decode.after_test,
-        below_promise=spec.decode.allow_below_promise,
-    )
-
-
-def _prior(spec: ExperimentSpec) -> IndependentPrior | None:
-    if spec.decode.prevalence is None:
-        return None
-    return IndependentPrior.uniform(spec.federation.clients, spec.decode.prevalence)
-
-
-def _measured(
-    spec: ExperimentSpec,
-    simulation: Simulation,
-    parameters: Parameters,
-    number: int,
-    purpose: str,
-    outcome: RoundResult,
-    participants: int,
-) -> RoundRow:
-    predictions = simulation.model.predict(parameters, simulation.test_images)
+def _measured(spec: ExperimentSpec, simulation: Simulation, step: Step) -> RoundRow:
+    predictions = simulation.model.predict(step.parameters, simulation.test_images)
     labels = simulation.test_labels
     targeted = spec.attack.kind == "label-flip"
     return RoundRow(
-        round=number,
+        round=step.round,
         top1_accuracy=top1_accuracy(predictions, labels),
         balanced_accuracy=balanced_accuracy(predictions, labels),
         attack_accuracy=attack_accuracy(predictions, labels, source=spec.attack.source, target=spec.attack.target)
         if targeted
         else None,
-        secure_sums=outcome.secure_sums,
-        bytes_up=outcome.bytes_up,
-        bytes_down=outcome.bytes_down,
-        participants=participants,
-        purpose=purpose,
+        secure_sums=step.result.secure_sums,
+        bytes_up=step.result.bytes_up,
+        bytes_down=step.result.bytes_down,
+        participants=len(step.members),
+        purpose=step.purpose,
     )
-
-
-def _told(screening: ScreeningRound, verdicts: Sequence[Verdict]) -> list[str]:
-    """What the user must not overlook about the test round and its new verdicts."""
-    warnings = []
-    if screening.screen.status != "tested":
-        warnings.append(f"screen: {screening.screen.reason}")
-    if screening.decoding.status in (*UNDECIDABLE, "unexplained", "harmless", "unconfirmed", "no-evidence"):
-        warnings.append(f"decision: {screening.exclusion.reason}")
-    for excluded, what in ((False, "kept without evidence"), (True, "left out untested")):
-        untested = [v.client for v in verdicts if v.verdict == "untested" and v.excluded is excluded]
-        if untested:
-            warnings.append(f"{what}: {', '.join(untested)}")
-    return warnings
 
 
 def _client_rows(simulation: Simulation, verdicts: Mapping[str, Verdict]) -> tuple[ClientRow, ...]:
@@ -342,10 +228,6 @@ def _aggregate_row(record: AggregateRecord) -> AggregateRow:
         reason=record.reason,
         dropped=dict(record.dropped),
     )
-
-
-def _too_few(kept: int, spec: ExperimentSpec) -> str:
-    return f"only {kept} clients are kept, no sum over them may be opened at the promised r = {spec.privacy}"
 
 
 def _privacy_row(spec: ExperimentSpec, simulation: Simulation) -> PrivacyRow:

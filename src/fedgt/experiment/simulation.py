@@ -12,13 +12,21 @@ from typing import Any
 import numpy as np
 
 from fedgt.design import Design, default_design, from_matrix, named_design
-from fedgt.engine import ClientEndpoint, LocalTransport, secure_sums
+from fedgt.engine import ClientEndpoint, LocalTransport, TakesSums, secure_sums
 from fedgt.errors import DesignError, ProtocolError, SpecError
 from fedgt.experiment.spec import ExperimentSpec, FaultSpec
 from fedgt.experiment.unmasked import UnmaskedSums
-from fedgt.federation import DecodeSettings, Federation, Validation
+from fedgt.federation import (
+    DecodeSettings,
+    Federation,
+    FederationRun,
+    RfaSettings,
+    ScreenSettings,
+    SumSettings,
+    Validation,
+)
 from fedgt.grouping import Grouping, assign
-from fedgt.privacy import Ledger, minimum_support
+from fedgt.screen import Utility
 from fedgt.train import (
     Cohort,
     ImageData,
@@ -37,7 +45,7 @@ from fedgt.train import (
     unusual_clients,
 )
 from fedgt.train.model import Model
-from fedgt.types import IntArray, Parameters
+from fedgt.types import ErrorRates, IntArray, Parameters
 
 _MOST_REDRAWS = 10_000
 _AMONG_UNUSUAL = {"nested": 0, "nested-neither": 0, "nested-one": 1, "nested-both": 2}
@@ -49,8 +57,7 @@ class Simulation:
     """A federation with everything the experimenter knows.
 
     Attributes:
-        federation: What the server works with.
-        grouping: Who sits in which column; None for methods without groups.
+        run: What the server does.
         validation: The server's validation set.
         model: What is trained.
         initial: The first global model.
@@ -59,12 +66,10 @@ class Simulation:
         test_images: float32[samples, features] (uint8 for image networks), for the accuracies of the report.
         test_labels: int64[samples].
         begin_round: Tells the simulated clients which round begins and who takes part.
-        present: Round -> the ids of the clients that are there.
         cohort: The simulated clients and their data.
     """
 
-    federation: Federation
-    grouping: Grouping | None
+    run: FederationRun
     validation: Validation
     model: Model
     initial: Parameters
@@ -73,12 +78,26 @@ class Simulation:
     test_images: np.ndarray[tuple[int, ...], np.dtype[Any]]
     test_labels: IntArray
     begin_round: Callable[[int, Collection[str]], None]
-    present: Callable[[int], tuple[str, ...]]
     cohort: Cohort
+
+    @property
+    def federation(self) -> Federation:
+        """Who takes part and how sums are taken."""
+        return self.run.federation
+
+    @property
+    def grouping(self) -> Grouping | None:
+        """Who shares a group in the first test; None for methods without groups."""
+        return self.run.grouping
 
 
 def simulate(
-    spec: ExperimentSpec, *, data: ImageData | None = None, data_dir: Path | None = None, masks: bool = True
+    spec: ExperimentSpec,
+    *,
+    data: ImageData | None = None,
+    data_dir: Path | None = None,
+    masks: bool = True,
+    wrap_sums: Callable[[TakesSums], TakesSums] | None = None,
 ) -> Simulation:
     """Set the federation up; nothing is trained yet.
 
@@ -87,6 +106,7 @@ def simulate(
         data: The data set, when it is loaded already.
         data_dir: Where data files are; the environment variable FEDGT_DATA if not given.
         masks: False takes the same sums without the protocol, for Monte Carlo experiments; see `unmasked`.
+        wrap_sums: Makes how sums are taken from how they would be taken, such as a record of them.
 
     Raises:
         SpecError: If the data cannot be found or the specification does not fit it.
@@ -109,8 +129,8 @@ def simulate(
         classes=data.classes,
         rng=_stream(spec, _POISON),
     )
-    if grouping is not None and spec.method == "fedgt":
-        _check_test(spec, data, grouping, split, clients)
+    if spec.method == "fedgt":
+        _check_test(spec, data, split)
     model = _model(spec, data, data_dir)
     if spec.method == "fedgt" and spec.screen.layer != model.classification_layer:
         raise SpecError(
@@ -145,24 +165,37 @@ def simulate(
         cohort.expect(taking_part, round=number)
 
     validation_images = data.train_images[split.validation]
-    return Simulation(
-        federation=Federation(
-            run=f"{spec.digest[:12]}-{spec.seed}",
-            transport=LocalTransport(handlers, workers=spec.secure_aggregation.workers),
-            ledger=Ledger(clients=clients, promised=spec.privacy),
-            samples={client: len(part) for client, part in zip(clients, split.clients, strict=True)},
+    validation = Validation(
+        logits=lambda parameters: model.logits(parameters, validation_images),
+        labels=data.train_labels[split.validation],
+        inputs=lambda parameters: model.inputs(parameters, validation_images),
+    )
+    take_sums: TakesSums = secure_sums if masks else UnmaskedSums(clients=cohort.clients)
+    run = FederationRun(
+        LocalTransport(handlers, workers=spec.secure_aggregation.workers),
+        privacy=spec.privacy,
+        samples={client: len(part) for client, part in zip(clients, split.clients, strict=True)},
+        grouping=grouping if spec.method == "fedgt" else None,
+        validation=validation,
+        rounds=spec.federation.rounds,
+        screen=_screen_settings(spec),
+        decode=_decode_settings(spec),
+        sums=SumSettings(
             weighting=spec.federation.weighting,
             clip=spec.secure_aggregation.clip,
             fraction_bits=spec.secure_aggregation.fraction_bits,
-            timeout=spec.secure_aggregation.timeout_seconds,
-            take_sums=secure_sums if masks else UnmaskedSums(clients=cohort.clients),
+            timeout_seconds=spec.secure_aggregation.timeout_seconds,
         ),
-        grouping=grouping,
-        validation=Validation(
-            logits=lambda parameters: model.logits(parameters, validation_images),
-            labels=data.train_labels[split.validation],
-            inputs=lambda parameters: model.inputs(parameters, validation_images),
-        ),
+        rfa=RfaSettings(iterations=spec.rfa.iterations, smoothing=spec.rfa.smoothing) if spec.method == "rfa" else None,
+        excluded=[clients[j] for j in attackers] if spec.method == "oracle" else (),
+        present=faults.present,
+        name=f"{spec.digest[:12]}-{spec.seed}",
+        seed=spec.seed,
+        take_sums=take_sums if wrap_sums is None else wrap_sums(take_sums),
+    )
+    return Simulation(
+        run=run,
+        validation=validation,
         model=model,
         initial=model.initial(rng=_stream(spec, _INITIAL)),
         clients=clients,
@@ -170,8 +203,43 @@ def simulate(
         test_images=data.test_images,
         test_labels=data.test_labels,
         begin_round=begin_round,
-        present=faults.present,
         cohort=cohort,
+    )
+
+
+def _screen_settings(spec: ExperimentSpec) -> ScreenSettings:
+    return ScreenSettings(
+        round=spec.screen.round,
+        most_rounds=spec.screen.most_rounds,
+        more_groups=spec.screen.more_groups,
+        kind=spec.screen.kind,
+        features=spec.screen.features,
+        utility=None if spec.screen.utility == "auto" else Utility.parse(spec.screen.utility),
+        source_label=spec.screen.source_label,
+        layer=spec.screen.layer,
+        silhouette_threshold=spec.screen.silhouette_threshold,
+        restarts=spec.screen.restarts,
+        seed=spec.seed,
+    )
+
+
+def _decode_settings(spec: ExperimentSpec) -> DecodeSettings:
+    return DecodeSettings(
+        strategy="bayes" if spec.decode.strategy == "auto" else spec.decode.strategy,
+        nobody=spec.decode.nobody,
+        undecided=spec.decode.undecided,
+        on_undecided=spec.decode.on_undecided,
+        estimator=spec.decode.estimator,
+        method=spec.decode.method,
+        rates=ErrorRates(false_alarm=spec.decode.false_alarm, misdetection=spec.decode.misdetection),
+        beta=spec.decode.beta,
+        kappa=spec.decode.kappa,
+        prevalence=spec.decode.prevalence,
+        largest=spec.decode.max_malicious,
+        on_undecidable=spec.decode.on_undecidable,
+        on_untested=spec.decode.on_untested,
+        after_test=spec.decode.after_test,
+        below_promise=spec.decode.allow_below_promise,
     )
 
 
@@ -201,21 +269,8 @@ def design_of(spec: ExperimentSpec) -> Design:
     return design
 
 
-def _check_test(
-    spec: ExperimentSpec, data: ImageData, grouping: Grouping, split: Partition, clients: tuple[str, ...]
-) -> None:
+def _check_test(spec: ExperimentSpec, data: ImageData, split: Partition) -> None:
     """What would make the test round fail is refused before the first round."""
-    sizes = dict(zip(clients, (len(part) for part in split.clients), strict=True))
-    weights = np.array([sizes[c] if spec.federation.weighting == "samples" else 1 for c in grouping.clients])
-    support = minimum_support(grouping.design.matrix * weights, enough=spec.privacy)
-    if support is None or support.lower < spec.privacy:
-        reached = "nothing" if support is None else f"r = {support.upper}"
-        raise SpecError(
-            f"privacy = {spec.privacy}, but the group sums of design {grouping.design.name!r} give {reached} at most; take "
-            "another design, or promise less"
-        )
-    if spec.screen.kind == "graded":
-        DecodeSettings(largest=spec.decode.max_malicious).largest_graded(len(clients), spec.screen.features)
     label, present = spec.screen.source_label, np.unique(data.train_labels[split.validation])
     if label is not None and label >= data.classes:
         raise SpecError(f"screen.source_label = {label}, but the classes of {data.name} are 0 to {data.classes - 1}")

@@ -6,6 +6,7 @@ baseline that names nobody.
 
 from fedgt.federation.rfa import rfa_round
 from fedgt.federation.round import ScreeningRound, screening_round, training_round
+from fedgt.federation.run import Coming, FederationRun, RunState, Step
 from fedgt.federation.settings import (
     AFTER_TEST,
     FEATURES,
@@ -15,8 +16,10 @@ from fedgt.federation.settings import (
     DecodeSettings,
     Features,
     Federation,
+    RfaSettings,
     ScreenKind,
     ScreenSettings,
+    SumSettings,
     Validation,
     Weighting,
 )
@@ -45,17 +48,23 @@ __all__ = [
     "WEIGHTINGS",
     "AfterTest",
     "AggregateRecord",
+    "Coming",
     "DecodeSettings",
     "Exclusion",
     "Features",
     "Federation",
+    "FederationRun",
     "OnUndecidable",
     "OnUndecided",
     "OnUntested",
+    "RfaSettings",
     "RoundResult",
+    "RunState",
     "ScreenKind",
     "ScreenSettings",
     "ScreeningRound",
+    "Step",
+    "SumSettings",
     "Validation",
     "Verdict",
     "VerdictName",

@@ -109,7 +109,6 @@ def screening_round(
     validation: Validation,
     screen: ScreenSettings,
     decoding: DecodeSettings,
-    prior: IndependentPrior | None = None,
     earlier: Sequence[LayeredEvidence] = (),
     heard: Mapping[str, int] | None = None,
     last: bool = True,
@@ -125,7 +124,6 @@ def screening_round(
         validation: The server's validation set.
         screen: How groups are tested.
         decoding: How suspects are named, and the policies.
-        prior: A prevalence per column of the design, when the user has one (binary screens).
         earlier: Graded evidence of earlier test rounds about the same columns.
         heard: Client -> in how many sums of that evidence it is: it is tested, whether or not it is in a sum of this round.
         last: Whether no further test round follows: then undecided clients are decided.
@@ -169,7 +167,7 @@ def screening_round(
         decision = final if last or isinstance(tested.evidence, MarginEvidence) else decide(last=False)
     else:
         tested = clusters_of(federation, sums, parameters, real, validation, screen)
-        found = _decoded(real, tested.outcomes, decoding, prior)
+        found = _decoded(real, tested.outcomes, decoding)
         decision = final = exclude(
             real,
             tested.outcomes,
@@ -188,9 +186,9 @@ def screening_round(
     )
 
 
-def _decoded(
-    grouping: Grouping, outcomes: Outcomes, settings: DecodeSettings, prior: IndependentPrior | None
-) -> Decoding:
+def _decoded(grouping: Grouping, outcomes: Outcomes, settings: DecodeSettings) -> Decoding:
+    known = settings.prevalence
+    prior = None if known is None else IndependentPrior.uniform(grouping.design.clients, known)
     try:
         return decode(
             grouping.design,

@@ -124,10 +124,43 @@ class Validation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScreenSettings:
-    """How groups are tested.
+class SumSettings:
+    """How sums are taken.
 
     Attributes:
+        weighting: `samples` (FedAvg) or `equal`, for all sums of a run.
+        clip: Entries of an update are clipped to [-clip, clip], and counted.
+        fraction_bits: The fixed-point step is 2^-fraction_bits.
+        timeout_seconds: Per stage, until a silent client counts as dropped.
+    """
+
+    weighting: Weighting = "samples"
+    clip: float = 8.0
+    fraction_bits: int = 24
+    timeout_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RfaSettings:
+    """The baseline RFA.
+
+    Attributes:
+        iterations: Weiszfeld steps a round, one secure sum each.
+        smoothing: nu, in the unit of the update's norm.
+    """
+
+    iterations: int = 3
+    smoothing: float = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScreenSettings:
+    """When and how groups are tested.
+
+    Attributes:
+        round: The first test round, from 1.
+        most_rounds: Test rounds at most; a further one is held only while clients stay undecided.
+        more_groups: Groups of a further test round at most.
         kind: Graded evidence, or the paper's screen (section III.C and V.A) with one bit a group; see `SCREEN_KINDS`.
         features: What graded evidence compares.
         utility: What is measured on the validation set; None lets the screen choose: losses for graded evidence, balanced
@@ -140,6 +173,9 @@ class ScreenSettings:
         seed: Seeds them.
     """
 
+    round: int = 1
+    most_rounds: int = 3
+    more_groups: int = 4
     kind: ScreenKind = "graded"
     features: Features = "weights"
     utility: Utility | None = None
@@ -188,6 +224,7 @@ class DecodeSettings:
         rates: What is assumed about the tests; the paper has p = 0.05 both ways.
         beta: Weight of a misdetection against a false alarm.
         kappa: Defines n_m^max.
+        prevalence: P(malicious) of every client instead of an estimate (binary screens).
         largest: n_m^max itself, when the user knows it; for graded evidence, if not given, floor((n - 1) / 2), or as many as
             can be searched (8 of 30 clients).
         nobody: Prior probability that nobody is malicious.
@@ -205,6 +242,7 @@ class DecodeSettings:
     rates: ErrorRates = field(default_factory=lambda: ErrorRates.symmetric(0.05))
     beta: float = 0.5
     kappa: float = 0.2
+    prevalence: float | None = None
     largest: int | None = None
     nobody: float = 0.5
     undecided: float = 0.02

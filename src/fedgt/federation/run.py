@@ -1,0 +1,388 @@
+"""A federation from its first round to its last: the one loop, whatever carries the messages and whoever trains.
+
+    run = FederationRun(clients, privacy=4, samples=samples, validation=validation)
+    for step in run.rounds(parameters):
+        print(step.round, step.purpose, step.excluded)
+
+Everything that can be checked is checked before the first message. A run that may not go on raises `RunHaltedError`; it
+never goes on with everybody.
+"""
+
+import logging
+import secrets
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from fedgt.decode import UNDECIDABLE
+from fedgt.engine import ClientEndpoint, LocalTransport, TakesSums, Transport, secure_sums
+from fedgt.engine.client import Client
+from fedgt.errors import RunHaltedError, SpecError
+from fedgt.evidence import GradedDecoding
+from fedgt.federation.further import further_design
+from fedgt.federation.measure import real_rows
+from fedgt.federation.rfa import rfa_round
+from fedgt.federation.round import ScreeningRound, screening_round, training_round
+from fedgt.federation.settings import DecodeSettings, Federation, RfaSettings, ScreenSettings, SumSettings, Validation
+from fedgt.federation.sums import RoundResult
+from fedgt.federation.verdicts import Verdict
+from fedgt.grouping import Grouping
+from fedgt.privacy import Ledger, minimum_support
+from fedgt.secagg import Credentials
+from fedgt.types import FloatArray, LayeredEvidence, Parameters
+
+_log = logging.getLogger(__name__)
+
+_ROWS = 5  # the stream of the seed that chooses further rows
+
+Purpose = Literal["training", "test", "weiszfeld"]
+
+NextModel: TypeAlias = Callable[[Parameters, Parameters], Parameters]
+"""(global model of the round, mean that the sums give) -> the next global model; a server optimiser, for instance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RunState:
+    """Everything that travels from one round to the next. Whoever has it can go on with the run.
+
+    Attributes:
+        parameters: The global model.
+        ledger: What was opened, and what may still be.
+        round: The last finished round; 0 before the first.
+        excluded: Who is left out from now on.
+        verdicts: Client -> what was decided about it last.
+        evidence: Graded evidence of all tests so far.
+        heard: Client -> in how many sums of that evidence it is.
+        revealed: float64[clients] each, the real rows of all test sums that were opened.
+        tests: How many test rounds were held.
+        next_test: The round of the next test; 0 where none is due.
+        grouping: Who shares a group in it.
+    """
+
+    parameters: Parameters
+    ledger: Ledger
+    round: int = 0
+    excluded: frozenset[str] = frozenset()
+    verdicts: Mapping[str, Verdict] = field(default_factory=lambda: MappingProxyType({}))
+    evidence: tuple[LayeredEvidence, ...] = ()
+    heard: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    revealed: tuple[FloatArray, ...] = ()
+    tests: int = 0
+    next_test: int = 0
+    grouping: Grouping | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Coming:
+    """A round that is about to be held.
+
+    Attributes:
+        round: Its number, from 1.
+        purpose: `training`, `test` or `weiszfeld`.
+        members: The clients that take part.
+        parameters: The global model that they start from.
+    """
+
+    round: int
+    purpose: Purpose
+    members: tuple[str, ...]
+    parameters: Parameters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Step:
+    """A finished round.
+
+    Attributes:
+        round: Its number, from 1.
+        purpose: `training`, `test` or `weiszfeld`.
+        members: The clients that took part.
+        parameters: The global model after it.
+        result: Every aggregate that was asked for, bytes and warnings.
+        screening: The test with its evidence and decision; None in another round.
+        verdicts: What was newly decided, about clients that were still there.
+        excluded: Everybody who is left out from now on.
+        warnings: What must not be overlooked about the round.
+    """
+
+    round: int
+    purpose: Purpose
+    members: tuple[str, ...]
+    parameters: Parameters
+    result: RoundResult
+    screening: ScreeningRound | None
+    verdicts: tuple[Verdict, ...]
+    excluded: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+class FederationRun:
+    """Owns a run: who takes part, what is promised, when groups are tested, what is known so far, and who is out.
+
+    Args:
+        clients: The transport that reaches the clients; or the clients themselves, name -> `Client`, in this process.
+        privacy: The promise r: no combination of what is opened about one set of local models mixes fewer clients.
+        samples: Client -> its number of samples, public: its weight in every sum.
+        grouping: Who shares a group in the first test; None holds no test.
+        validation: The server's validation set; needed for tests.
+        rounds: How many.
+        screen: When and how groups are tested.
+        decode: How suspects are named, and the policies.
+        sums: How sums are taken.
+        rfa: Take the geometric median of the updates instead of their mean: the baseline, which names nobody.
+        excluded: Who is left out from the beginning.
+        present: Round -> the clients that are there; None means all.
+        next_model: What becomes of the mean; None takes it as it is.
+        credentials: The server's identity and the clients' keys; None is ANONYMOUS MODE, for simulations.
+        name: Of the run, part of every key; a new one for every run if not given.
+        seed: Of the rows of further tests.
+        take_sums: The protocol. Anything but `secure_sums` is for records and experiments in one process.
+
+    Attributes:
+        federation: Who takes part and how sums are taken.
+        state: What travels between rounds; None before `begin`.
+
+    Raises:
+        SpecError: If something does not fit, before anybody is asked.
+    """
+
+    def __init__(
+        self,
+        clients: Transport | Mapping[str, Client],
+        *,
+        privacy: int,
+        samples: Mapping[str, int],
+        grouping: Grouping | None = None,
+        validation: Validation | None = None,
+        rounds: int = 10,
+        screen: ScreenSettings | None = None,
+        decode: DecodeSettings | None = None,
+        sums: SumSettings | None = None,
+        rfa: RfaSettings | None = None,
+        excluded: Collection[str] = (),
+        present: Callable[[int], Collection[str]] | None = None,
+        next_model: NextModel | None = None,
+        credentials: Credentials | None = None,
+        name: str | None = None,
+        seed: int = 0,
+        take_sums: TakesSums = secure_sums,
+    ) -> None:
+        """Check, and ask nobody yet."""
+        self.screen, self.decode = screen or ScreenSettings(), decode or DecodeSettings()
+        self.rounds_planned, self.rfa, self.seed = rounds, rfa, seed
+        self.validation, self.grouping = validation, grouping
+        self._excluded, self._present, self._next_model = frozenset(excluded), present, next_model
+        how = sums or SumSettings()
+        self.federation = Federation(
+            run=name or f"run-{secrets.token_hex(8)}",
+            transport=_local(clients, privacy) if isinstance(clients, Mapping) else clients,
+            ledger=Ledger(clients=tuple(samples), promised=privacy),
+            samples=samples,
+            weighting=how.weighting,
+            clip=how.clip,
+            fraction_bits=how.fraction_bits,
+            timeout=how.timeout_seconds,
+            credentials=credentials,
+            take_sums=take_sums,
+        )
+        self.state: RunState | None = None
+        if grouping is not None:
+            self._check_plan(grouping)
+
+    def rounds(self, parameters: Parameters) -> Iterator[Step]:
+        """Hold all rounds, beginning at these parameters; nothing goes on until the next step is asked for.
+
+        Raises:
+            RunHaltedError: If the run may not go on.
+        """
+        self.begin(parameters)
+        while (coming := self.coming()) is not None:
+            yield self.hold(coming)
+
+    def begin(self, parameters: Parameters) -> None:
+        """Set the state before the first round."""
+        tested = self.grouping is not None
+        self.state = RunState(
+            parameters=parameters,
+            ledger=self.federation.ledger,
+            excluded=self._excluded,
+            next_test=self.screen.round if tested else 0,
+            grouping=self.grouping,
+        )
+
+    def coming(self) -> Coming | None:
+        """The next round; None when all are over."""
+        state = self._begun()
+        number = state.round + 1
+        if number > self.rounds_planned:
+            return None
+        there = tuple(self.federation.samples) if self._present is None else self._present(number)
+        return Coming(
+            round=number,
+            purpose="weiszfeld" if self.rfa is not None else "test" if number == state.next_test else "training",
+            members=tuple(client for client in there if client not in state.excluded),
+            parameters=state.parameters,
+        )
+
+    def hold(self, coming: Coming) -> Step:
+        """Hold a round and go on to the state after it.
+
+        Raises:
+            RunHaltedError: If the run may not go on; its `step` is the round, which is on record.
+            FedGTError: If the round cannot be held. The state stays; what was opened is in the ledger.
+        """
+        state = self._begun()
+        result, screening = self._round(coming, state)
+        parameters = result.parameters
+        if self._next_model is not None:
+            parameters = self._next_model(coming.parameters, parameters)
+        state = replace(state, round=coming.round, parameters=parameters)
+        news: tuple[Verdict, ...] = ()
+        if screening is not None:
+            state, screening = self._after_test(state, screening)
+            # Who was left out by an earlier test is not in this one: the verdict stays.
+            news = tuple(v for v in screening.exclusion.verdicts if v.client not in state.excluded)
+            state = replace(
+                state,
+                verdicts=MappingProxyType({**state.verdicts, **{v.client: v for v in news}}),
+                excluded=state.excluded | set(screening.exclusion.excluded),
+            )
+            _log.info("round %d: %s", coming.round, screening.exclusion.reason)
+        self.state = state
+        step = Step(
+            round=coming.round,
+            purpose=coming.purpose,
+            members=coming.members,
+            parameters=parameters,
+            result=result,
+            screening=screening,
+            verdicts=news,
+            excluded=tuple(sorted(state.excluded)),
+            warnings=() if screening is None else _told(screening, news),
+        )
+        if screening is not None:
+            self._require_going_on(step, screening)
+        return step
+
+    def _check_plan(self, grouping: Grouping) -> None:
+        promised = self.federation.ledger.promised
+        support = minimum_support(real_rows(self.federation, grouping), enough=promised)
+        if support is None or support.lower < promised:
+            reached = "nothing" if support is None else f"r = {support.upper}"
+            raise SpecError(
+                f"privacy = {promised}, but the group sums of design {grouping.design.name!r} give {reached} at most; take "
+                "another design, or promise less"
+            )
+        if self.screen.kind == "graded":
+            self.decode.largest_graded(grouping.design.clients, self.screen.features)
+
+    def _begun(self) -> RunState:
+        if self.state is None:
+            raise SpecError("the run has not begun: call begin(parameters), or loop over rounds(parameters)")
+        return self.state
+
+    def _round(self, coming: Coming, state: RunState) -> tuple[RoundResult, ScreeningRound | None]:
+        if self.rfa is not None:
+            result = rfa_round(
+                self.federation,
+                coming.parameters,
+                round=coming.round,
+                members=coming.members,
+                iterations=self.rfa.iterations,
+                smoothing=self.rfa.smoothing,
+            )
+            return result, None
+        if coming.purpose != "test" or state.grouping is None or self.validation is None:
+            return training_round(self.federation, coming.parameters, round=coming.round, members=coming.members), None
+        screening = screening_round(
+            self.federation,
+            coming.parameters,
+            round=coming.round,
+            grouping=state.grouping,
+            present=coming.members,
+            validation=self.validation,
+            screen=self.screen,
+            decoding=self.decode,
+            earlier=state.evidence,
+            heard=state.heard,
+            last=state.tests + 1 >= self.screen.most_rounds or coming.round >= self.rounds_planned,
+        )
+        return screening.result, screening
+
+    def _after_test(self, state: RunState, screening: ScreeningRound) -> tuple[RunState, ScreeningRound]:
+        """Add the evidence up and see whether another test follows; if none can, undecided clients are decided now."""
+        evidence, heard = state.evidence, dict(state.heard)
+        if screening.evidence is not None:
+            evidence = (*evidence, screening.evidence)
+            for client, count in screening.heard.items():
+                heard[client] = heard.get(client, 0) + count
+        state = replace(
+            state,
+            evidence=evidence,
+            heard=MappingProxyType(heard),
+            revealed=(*state.revealed, *_test_rows(screening)),
+            tests=state.tests + 1,
+            next_test=0,
+        )
+        again = screening.undecided and self.decode.on_undecided == "test-again"
+        if not again or state.tests >= self.screen.most_rounds or screening.exclusion.halt:
+            return state, screening
+        if not isinstance(screening.decoding, GradedDecoding):
+            return state, screening
+        clients = screening.grouping.clients
+        design = further_design(
+            self.federation,
+            clients,
+            screening.decoding,
+            state.revealed,
+            gone=state.excluded | set(screening.exclusion.excluded),
+            groups=self.screen.more_groups,
+            rng=np.random.default_rng([self.seed, _ROWS]),
+        )
+        if design is None:
+            return state, replace(screening, exclusion=screening.final)
+        return replace(state, next_test=state.round + 1, grouping=Grouping(design=design, clients=clients)), screening
+
+    def _require_going_on(self, step: Step, screening: ScreeningRound) -> None:
+        kept, promised = len(self.federation.samples) - len(step.excluded), self.federation.ledger.promised
+        if screening.exclusion.halt:
+            raise RunHaltedError(screening.exclusion.reason, step)
+        if kept < promised:
+            raise RunHaltedError(
+                f"only {kept} clients are kept, no sum over them may be opened at the promised r = {promised}", step
+            )
+
+
+def _local(clients: Mapping[str, Client], privacy: int) -> LocalTransport:
+    """The clients of this process, each behind an endpoint that refuses sums over fewer than was promised."""
+    return LocalTransport(
+        {name: ClientEndpoint(name, client, minimum_group_size=privacy).handle for name, client in clients.items()}
+    )
+
+
+def _test_rows(screening: ScreeningRound) -> list[FloatArray]:
+    """The real rows of the test sums that were opened, float64[clients] each."""
+    column = {client: j for j, client in enumerate(screening.grouping.clients)}
+    rows = []
+    for record in screening.result.records:
+        if record.status == "open" and record.purpose.startswith("test"):
+            rows.append(np.zeros(len(column)))
+            rows[-1][[column[client] for client in record.members]] = record.weights
+    return rows
+
+
+def _told(screening: ScreeningRound, verdicts: Sequence[Verdict]) -> tuple[str, ...]:
+    """What the user must not overlook about the test round and its new verdicts."""
+    warnings = []
+    if screening.screen.status != "tested":
+        warnings.append(f"screen: {screening.screen.reason}")
+    if screening.decoding.status in (*UNDECIDABLE, "unexplained", "harmless", "unconfirmed", "no-evidence"):
+        warnings.append(f"decision: {screening.exclusion.reason}")
+    for excluded, what in ((False, "kept without evidence"), (True, "left out untested")):
+        untested = [v.client for v in verdicts if v.verdict == "untested" and v.excluded is excluded]
+        if untested:
+            warnings.append(f"{what}: {', '.join(untested)}")
+    return tuple(warnings)
