@@ -8,7 +8,7 @@ from scipy.stats import t as student
 from fedgt.design import named_design
 from fedgt.evidence import contrasts, damage
 from fedgt.evidence.harm import _RISES, _SHARE, _rise_of
-from fedgt.evidence.line import ShiftEvidence, _pivots, log_sum
+from fedgt.evidence.line import ShiftEvidence, _left_beside, log_sum
 from fedgt.evidence.sets import all_sets
 from fedgt.evidence.sphericity import sphericity, statistic
 from fedgt.evidence.weights import MixedEvidence, Rows
@@ -44,7 +44,7 @@ def test_the_evidence_is_the_wishart_density_averaged_over_degrees_and_integrate
     np.testing.assert_allclose(offsets, offsets[0], atol=1e-4)
 
 
-def test_sums_of_exponentials_and_pivots_are_those_of_numpy() -> None:
+def test_sums_of_exponentials_and_what_is_left_beside_other_columns_are_those_of_numpy() -> None:
     rng = np.random.default_rng(8)
     logs = rng.normal(size=(4, 300)) * 10.0 ** rng.uniform(-1, 2.8, 300)
     logs[rng.random(logs.shape) < 0.3] = -np.inf
@@ -53,10 +53,10 @@ def test_sums_of_exponentials_and_pivots_are_those_of_numpy() -> None:
     with np.errstate(invalid="ignore"):
         textbook = np.logaddexp.reduce(logs, axis=0)
     np.testing.assert_allclose(log_sum(logs.copy()), textbook, rtol=1e-12)
-    roots = rng.normal(size=(50, 6, 8))
-    matrices = roots @ roots.transpose(0, 2, 1)
-    diagonals = np.diagonal(np.linalg.cholesky(matrices), axis1=1, axis2=2)
-    found = _pivots(np.ascontiguousarray(np.tril(matrices).transpose(1, 2, 0)))
+    columns = rng.normal(size=(50, 8, 6))
+    columns[:, 5:] = np.triu(columns[:, 5:])
+    diagonals = np.diagonal(np.linalg.qr(columns)[1], axis1=1, axis2=2)
+    found = _left_beside(np.ascontiguousarray(columns.transpose(1, 2, 0)), 5)
     np.testing.assert_allclose(found.T, diagonals**2, rtol=1e-10)
 
 

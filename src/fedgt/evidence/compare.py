@@ -203,8 +203,8 @@ def too_few(tested: BoolArray, loss: FloatArray, omitted: str) -> GradedScreen:
         projection=np.full(len(tested), np.nan),
         loss=loss,
         status="too-few-groups",
-        reason=f"{int(tested.sum())} of {len(tested)} groups can be compared; three different sums are needed at least"
-        + omitted,
+        reason=f"{int(tested.sum())} of {len(tested)} groups can be compared; three different sums are needed at least, "
+        f"four where clients have different numbers of samples{omitted}",
     )
 
 

@@ -176,7 +176,8 @@ def _harm_of(correlation: FloatArray, freedom: int) -> FloatArray:
     The error is below 1e-8, less than what the losses are known to; values below 1e-300 are raised to it.
     """
     table = _harm_table(freedom)
-    position = (correlation + 1.0) * ((len(table) - 2) / 2.0)
+    # Rounding must not carry a perfect correlation beyond the table, where the line through its ends is below 0.
+    position = (np.clip(correlation, -1.0, 1.0) + 1.0) * ((len(table) - 2) / 2.0)
     low = np.clip(position.astype(np.intp), 0, len(table) - 2)
     below = table[low]
     return below + (position - low) * (table[low + 1] - below)

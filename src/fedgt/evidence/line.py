@@ -107,8 +107,10 @@ class ShiftEvidence:
         along, squared, spread, able = moved(self.shifts, members) if shift is None else shift
         if not able.any():
             return np.full(len(members), -np.inf)
-        across = np.maximum(1.0 - (along @ self.direction) ** 2 / squared, 0.0)
         k = len(self.direction)
+        # As a difference of vectors, not of squares: what is left may be smaller than the rounding of a square.
+        beside = self.direction - along * (along @ self.direction / squared)[:, None]
+        across = np.einsum("bk,bk->b", beside, beside)
         # Strengths that vary in every direction, not only in the span of the set: more tolerant than any exact form.
         tolerant = -0.5 * across / (self.variance + STRENGTH_SPREADS[-1][0] ** 2 * spread)
         narrow = self.variance + STRENGTH_SPREADS[0][0] ** 2 / k * spread
@@ -117,37 +119,35 @@ class ShiftEvidence:
         )
         result[~able] = -np.inf
         close = np.flatnonzero(able & (tolerant > float(result.max()) - _WORTH_WHILE))
-        columns, met = self.shifts.T @ self.shifts, self.shifts.T @ self.direction
         for part, clients in looked_at_closely(members, close, tolerant):
-            result[part] = log_sum(np.stack([result[part], self._with_strengths(clients, columns, met)]))
+            result[part] = log_sum(np.stack([result[part], self._with_strengths(clients, squared[part])]))
         return result
 
-    def _with_strengths(self, clients: np.ndarray, columns: FloatArray, along: FloatArray) -> FloatArray:
-        """float64[B]: the same with strengths that vary in the span of the set, for int64[B, size].
+    def _with_strengths(self, clients: IntArray, squared: FloatArray) -> FloatArray:
+        """float64[B]: the same with strengths that vary in the span of the set, for int64[B, size] and |b|^2, float64[B].
 
-        Woodbury's identity, read off one elimination: of the Gram matrix of the columns of the set (with a ridge), their sum
-        b, and u. Its last two pivots are what of b and of u is left beside the columns.
+        Woodbury's identity, read off one orthogonalisation: of the columns of the set over |b| (on top of a ridge), their
+        sum, and u. What is left of the sum and of u beside the columns are the two quadratic forms. Columns may repeat each
+        other, as those of two clients of one group do: the ridge is a row of its own, which keeps every length positive.
         """
-        size = clients.shape[1]
-        members = clients.T
-        inner = columns.take(members[:, None] * len(columns) + members)
-        total, met = inner.sum(axis=1), along[members]
-        squared = total.sum(axis=0)
-        # One matrix in each place of the last axis: elimination is a few operations on long rows, for all sets together.
-        bordered = np.empty((size + 2, size + 2, len(clients)))
-        ridged = np.arange(size)
+        size, k = clients.shape[1], len(self.direction)
+        columns = self.shifts[:, clients.T] / np.sqrt(squared)
+        energy = np.einsum("ksb,ksb->b", columns, columns)
+        # One matrix in each place of the last axis: a few operations on long rows, for all sets together.
+        stacked = np.empty((k + size, size + 2, len(clients)))
         terms = []
         for spread, probability in STRENGTH_SPREADS[1:]:
-            ratio = self.variance * squared / spread**2
-            bordered[:size, :size] = inner
-            bordered[ridged, ridged] += ratio
-            bordered[size, :size], bordered[size + 1, :size] = total, met
-            bordered[size, size], bordered[size + 1, size] = squared * (1.0 + _FLOOR), met.sum(axis=0)
-            bordered[size + 1, size + 1] = 1.0 + _FLOOR
-            pivots = _pivots(bordered)
-            log_determinant = np.log(pivots[:size]).sum(axis=0) - size * np.log(ratio)
-            own = np.log(pivots[size]) - np.log(squared)
-            terms.append(-0.5 * (pivots[size + 1] / self.variance + log_determinant + own) + np.log(probability))
+            ratio = self.variance / spread**2
+            stacked[k:] = 0.0
+            stacked[k + np.arange(size), np.arange(size)] = ratio**0.5
+            stacked[:k, :size] = columns
+            stacked[:k, size] = columns.sum(axis=1)
+            stacked[:k, size + 1] = self.direction[:, None]
+            left = _left_beside(stacked, k)
+            log_determinant = np.log(left[:size] / ratio).sum(axis=0)
+            # The sum is in the span: it is the ridge that leaves something, and at least so much.
+            own = np.log(np.maximum(left[size], ratio / (energy + ratio)))
+            terms.append(-0.5 * (left[size + 1] / self.variance + log_determinant + own) + np.log(probability))
         return log_sum(np.stack(terms))
 
 
@@ -182,18 +182,21 @@ def log_sum(logs: FloatArray) -> FloatArray:
     return peak
 
 
-def _pivots(matrices: FloatArray) -> FloatArray:
-    """float64[order, B]: the pivots of positive definite matrices, float64[order, order, B]: squares of Cholesky's diagonal.
+def _left_beside(columns: FloatArray, top: int) -> FloatArray:
+    """float64[order, B]: the squared length of what each column has beside those before it, for float64[rows, order, B].
 
-    Only the lower triangles are read; they are overwritten.
+    The modified Gram-Schmidt process: the same numbers as the pivots of the columns' Gram matrix, but with errors relative
+    to the lengths and not to their squares, and never negative. Overwrites its argument. Below the rows `top` the columns
+    are an upper triangle.
     """
-    for done in range(len(matrices) - 1):
-        column = matrices[done + 1 :, done].copy()
-        factors = column / matrices[done, done]
-        for row in range(done + 1, len(matrices)):
-            matrices[row, done + 1 : row + 1] -= factors[row - done - 1] * column[: row - done]
-    pivots: FloatArray = np.einsum("iib->ib", matrices)
-    return pivots
+    left = np.empty(columns.shape[1:])
+    for done in range(len(left)):
+        column, rest = columns[: top + done + 1, done], columns[: top + done + 1, done + 1 :]
+        left[done] = np.einsum("rb,rb->b", column, column)
+        share = np.einsum("rb,rcb->cb", column, rest) / left[done]
+        for row in range(len(rest)):
+            rest[row] -= column[row] * share
+    return left
 
 
 def shift_evidence(

@@ -132,3 +132,18 @@ def test_with_nobody_malicious_a_label_is_hardly_ever_named() -> None:
 def test_losses_that_do_not_fit_are_refused(table: npt.NDArray[np.float64], label: int | None, message: str) -> None:
     with pytest.raises(ShapeError, match=message):
         damage(PARTS, table, label=label)
+
+
+@pytest.mark.parametrize("groups", [3, 4, 6])
+def test_a_loss_that_follows_a_set_exactly_is_harm_or_good_and_never_no_number(groups: int) -> None:
+    """Rounding carries such a correlation beyond 1."""
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        parts = contrasts(np.maximum(rng.random((groups, 12)) < 0.5, np.eye(groups, 12)), np.full(12, 80.0))
+        if parts.size < 2:
+            continue
+        culprits = rng.random((20, 12)) < 0.3
+        losses = np.linalg.pinv(parts.transform) @ parts.shifts @ culprits.T * rng.choice([-1.0, 1.0], 20)
+        for column, one in enumerate(culprits):
+            harm = damage(parts, losses[:, [column]]).log_harm(one[None])
+            assert np.isfinite(harm).all()

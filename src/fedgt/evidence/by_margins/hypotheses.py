@@ -38,6 +38,9 @@ _LEAST_ERROR, _LEAST_ERROR_OF_OFFSETS, _ERROR_OF_ANY = 0.15, 0.25, 0.4
 _ANY_FACTOR = 2.0
 """Honest clients differ in all classes at once by up to this times what independent classes would make."""
 
+_ROUNDING = 1e-24
+"""Statistics of less than this fraction of the largest squared margin are rounding: no noise is learnt to be smaller."""
+
 _TINY = np.finfo(np.float64).tiny
 
 
@@ -120,15 +123,16 @@ def margin_hypotheses(
     moved = np.tensordot(parts.transform, margins, axes=1)
     if len(classes) < FEWEST_CLASSES or not np.abs(moved).max(initial=0.0) > 0:
         return []
+    least = max(_ROUNDING * float((margins**2).max()), _TINY)
     rest = moved if steps is None else _without_steps(moved, steps)
     pairs = np.array([(i, t) for i, s in enumerate(classes.tolist()) for t in range(margins.shape[2]) if t != s])
     flips = _adjusted(rest, classes, pairs)
-    energy = np.maximum((flips**2).mean(axis=1), _TINY)
-    found = _flips(flips, energy, pairs, classes, margins.shape[2])
+    energy = np.maximum((flips**2).mean(axis=1), least)
+    found = _flips(flips, energy, pairs, classes, margins.shape[2], least)
     # In units of what the rows and columns predict: in units of their own size the attacked pairs would count least.
     usual = _polished(_table(np.log(energy)[None], pairs, classes, margins.shape[2]))[0, pairs[:, 0], pairs[:, 1]]
     found += _offsets(flips / np.exp(usual / 2)[:, None], pairs, classes, margins.shape[2])
-    return [*found, _any(moved, classes)]
+    return [*found, _any(moved, classes, least)]
 
 
 def _without_steps(moved: FloatArray, steps: FloatArray) -> FloatArray:
@@ -173,17 +177,20 @@ def _adjusted(rest: FloatArray, classes: IntArray, pairs: IntArray) -> FloatArra
     return adjusted
 
 
-def _flips(flips: FloatArray, energy: FloatArray, pairs: IntArray, classes: IntArray, width: int) -> list[Hypothesis]:
+def _flips(
+    flips: FloatArray, energy: FloatArray, pairs: IntArray, classes: IntArray, width: int, least: float
+) -> list[Hypothesis]:
     """Samples of one class labelled as another: one hypothesis for every pair and each of two scales."""
     count = len(flips)
     as_they_are = _table(np.broadcast_to(np.log(energy), (count, count)), pairs, classes, width)
     # An attack raises other pairs too, along its own direction: without that direction they are as honest clients make them.
-    across = _table(np.log(_across(flips, energy)), pairs, classes, width)
+    across = _table(np.log(_across(flips, energy, least)), pairs, classes, width)
     across[np.arange(count), pairs[:, 0], pairs[:, 1]] = np.nan
     prior = log(_KINDS["flip"] / 2 / count)
     found = []
     for table in (as_they_are, across):
         predicted, error = _predicted(table, np.log(energy), pairs, classes)
+        predicted = np.maximum(predicted, log(least))
         found += [
             Hypothesis(
                 labels=(int(classes[i]), int(t)),
@@ -205,11 +212,11 @@ def _table(values: FloatArray, pairs: IntArray, classes: IntArray, width: int) -
     return table
 
 
-def _across(rows: FloatArray, energy: FloatArray) -> FloatArray:
+def _across(rows: FloatArray, energy: FloatArray, least: float) -> FloatArray:
     """float64[rows, rows]: energy of each row (second index) across the direction of each row (first index)."""
     contrasts = rows.shape[1]
     products = (rows @ rows.T) ** 2 / (contrasts * energy[:, None])
-    left: FloatArray = np.maximum((contrasts * energy[None] - products) / max(contrasts - 1, 1), _TINY)
+    left: FloatArray = np.maximum((contrasts * energy[None] - products) / max(contrasts - 1, 1), least)
     return left
 
 
@@ -250,15 +257,16 @@ def _offsets(flips: FloatArray, pairs: IntArray, classes: IntArray, width: int) 
     """All labels moved on by the same number: the sum of the margins that it raises, in units of their size."""
     moved_by = (pairs[:, 1] - classes[pairs[:, 0]]) % width
     sums = np.stack([flips[moved_by == o].sum(axis=0) for o in range(1, width)]) / np.sqrt(len(classes))
-    energy = np.maximum((sums**2).mean(axis=1), _TINY)
+    energy = np.maximum((sums**2).mean(axis=1), _ROUNDING)
     others = ~np.eye(len(sums), dtype=np.bool_)
     prior = log(_KINDS["offset"] / 2 / len(sums))
     found = []
-    for table in (np.broadcast_to(energy, others.shape), _across(sums, energy)):
+    for table in (np.broadcast_to(energy, others.shape), _across(sums, energy, _ROUNDING)):
         logs = [np.log(table[row][others[row]]) for row in range(len(sums))]
         predicted = np.array([np.median(one) for one in logs])
         if table.strides[0]:  # without the suspects' direction every offset is smaller: by how much, all of them say
             predicted = predicted + np.median(np.log(energy) - predicted)
+        predicted = np.maximum(predicted, log(_ROUNDING))
         for row, one in enumerate(logs):
             error = max(_LEAST_ERROR_OF_OFFSETS, 0.5 * _deviation(one))
             found.append(
@@ -274,18 +282,18 @@ def _offsets(flips: FloatArray, pairs: IntArray, classes: IntArray, width: int) 
     return found
 
 
-def _any(moved: FloatArray, classes: IntArray) -> Hypothesis:
+def _any(moved: FloatArray, classes: IntArray, least: float) -> Hypothesis:
     """Wrong labels of any kind: all right logits fall. The scatter of the classes about their mean gives the scale."""
     falls = -moved[:, np.arange(len(classes)), classes] * (moved.shape[2] / (moved.shape[2] - 1))
     mean = falls.mean(axis=1)
     scatter = float(((falls - mean[:, None]) ** 2).sum()) / (len(classes) - 1) / falls.size
-    scale = max(_ANY_FACTOR * scatter**0.5, _TINY**0.5)
+    scale = max(_ANY_FACTOR * scatter**0.5, least**0.5)
     return Hypothesis(
         labels=(),
         observed=mean,
         scale=scale,
         freedom=1.0 / (2.0 * _ERROR_OF_ANY**2),
-        excess=float(np.log(max(float((mean**2).mean()), _TINY) / scale**2)),
+        excess=float(np.log(max(float((mean**2).mean()), least) / scale**2)),
         log_prior=log(_KINDS["any"]),
     )
 

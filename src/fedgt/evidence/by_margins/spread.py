@@ -63,9 +63,12 @@ def label_spread(
     scale = np.where(scale > 0, scale, 1.0)
     design = (steps.reshape(len(steps), -1) / scale).T
     owned = np.linalg.lstsq(design, (moved / scale).T, rcond=None)[0]
-    everybody = float(nnls(design, (rows.mean(axis=0) - begin).ravel() / scale)[0].sum())
+    try:
+        everybody = float(nnls(design, (rows.mean(axis=0) - begin).ravel() / scale)[0].sum())
+    except RuntimeError:  # no solution within its iterations: then margins are asked
+        return float("inf")
     if not everybody > 0:
         return 0.0
     shares = seen / seen.sum()
     chance = shares * (1.0 - shares) / sizes.mean()
-    return float(np.median((owned**2).mean(axis=1) / everybody**2 / chance))
+    return float(np.median(((owned / everybody) ** 2).mean(axis=1) / chance))
