@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import fedgt.federation.round as round_module
 from fedgt import FederationRun, ScreenSettings, TrainedModel, Validation, named_design
 from fedgt.errors import ClientsFailedError, DesignError, FedGTError, RunHaltedError, ShapeError, SpecError
+from fedgt.evidence import decode_graded
 from fedgt.federation import DecodeSettings, RfaSettings
 from fedgt.types import Parameters
 
@@ -217,7 +217,6 @@ def test_a_run_that_has_not_begun_has_no_state() -> None:
 
 def test_where_no_set_explains_a_further_test_what_was_found_before_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     run = made(decode=DecodeSettings(undecided=1e-300))
-    decoded = round_module.decode_graded
     run.begin(START)
     for number in (1, 2):
         coming = run.coming()
@@ -226,13 +225,16 @@ def test_where_no_set_explains_a_further_test_what_was_found_before_stands(monke
         if number == 2:
 
             def unexplained(*args: Any, **options: Any) -> Any:
-                return dataclasses.replace(decoded(*args, **options), status="unexplained", reason="no set explains it")
+                return dataclasses.replace(
+                    decode_graded(*args, **options), status="unexplained", reason="no set explains it"
+                )
 
-            monkeypatch.setattr(round_module, "decode_graded", unexplained)
+            monkeypatch.setattr("fedgt.federation.round.decode_graded", unexplained)
         step = run.hold(coming)
     assert set(step.excluded) == ATTACKERS
     assert step.screening is not None
     assert step.screening.exclusion.reason.startswith("no set explains it; what was found before stands")
+    assert coming is not None
     assert not np.array_equal(step.parameters["weight"], coming.parameters["weight"])
     third = run.coming()
     assert third is not None
