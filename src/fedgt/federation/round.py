@@ -26,7 +26,8 @@ from fedgt.evidence import (
     label_under_attack,
     together,
 )
-from fedgt.federation.measure import check_layer, clusters_of, graded_of, real_rows
+from fedgt.federation.checks import check_test
+from fedgt.federation.measure import clusters_of, graded_of, real_rows
 from fedgt.federation.settings import DecodeSettings, Federation, ScreenSettings, Validation
 from fedgt.federation.sums import RoundResult, joined, mean_update, plus, take, unusable
 from fedgt.federation.verdicts import Exclusion, exclude, exclude_graded
@@ -128,7 +129,7 @@ def screening_round(
         heard: Client -> in how many sums of that evidence it is: it is tested, whether or not it is in a sum of this round.
         last: Whether no further test round follows: then undecided clients are decided.
     """
-    check_layer(screen, parameters, grouping.design, validation)
+    check_test(federation, parameters, grouping, validation, screen, further=bool(earlier))
     largest = decoding.largest_graded(grouping.design.clients, screen.features) if screen.kind == "graded" else 0
     groups = [grouping.members(i, present) for i in range(grouping.design.groups)]
     taken = take(federation, parameters, round=round, purpose="test", groups=groups, test=True)
