@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedgt.design import Design
-from fedgt.errors import DesignError
+from fedgt.errors import DesignError, SpecError
+from fedgt.ids import require_distinct_ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -18,7 +19,7 @@ class Grouping:
         clients: Client ids; element j is the client in column j.
 
     Raises:
-        DesignError: If the number of clients differs from the design's, or an id repeats.
+        DesignError: If the number of clients differs from the design's, an id repeats or cannot be one, or two look alike.
     """
 
     design: Design
@@ -52,7 +53,7 @@ def assign(design: Design, clients: Sequence[str], *, rng: np.random.Generator) 
     """Seat the clients at random; the seats depend on the ids and the generator, not on the order of registration.
 
     Raises:
-        DesignError: If the number of clients differs from the design's, or an id repeats.
+        DesignError: If the number of clients differs from the design's, an id repeats or cannot be one, or two look alike.
     """
     _check_ids(clients)
     order = rng.permutation(len(clients))
@@ -62,6 +63,10 @@ def assign(design: Design, clients: Sequence[str], *, rng: np.random.Generator) 
 
 def _check_ids(clients: Sequence[str]) -> None:
     seen: set[str] = set()
+    try:
+        require_distinct_ids(clients)
+    except SpecError as error:
+        raise DesignError(str(error)) from error
     for client in clients:
         if client in seen:
             raise DesignError(f"client {client!r} is registered twice; every participant needs an id of its own")

@@ -48,7 +48,7 @@ def decided_result(
 ) -> dict[str, Any]:
     """`result.json` of a run whose group test in round 2 had the given outcomes."""
     matrix = named_design("bch-15x8") if design is None else design
-    clients = tuple(names or (f"client-{j:02d}" for j in range(matrix.clients)))
+    clients = tuple(f"client-{j:02d}" for j in range(matrix.clients))
     grouping = Grouping(design=matrix, clients=clients)
     observed = Outcomes.parse(outcomes)
     settings = spec.decode
@@ -69,7 +69,7 @@ def decided_result(
         _aggregate(2, f"test-group-{i}", members, opened=outcomes[i] != "?") for i, members in enumerate(groups)
     ]
     aggregates += [_aggregate(number, "training", decision.kept) for number in range(3, rounds + 1)]
-    return {
+    result: dict[str, Any] = {
         "schema_version": 1,
         "version": __version__,
         "spec_hash": spec.digest,
@@ -123,6 +123,16 @@ def decided_result(
         "warnings": ["round 2, test: 1234567 entries of updates were clipped to +-8; raise the clip"],
         "cpu_seconds": 12.3456789,
     }
+    return result if names is None else _renamed(result, dict(zip(clients, names, strict=True)))
+
+
+def _renamed(content: Any, names: Mapping[str, str]) -> Any:
+    """The result as somebody could write it who calls clients what no federation would."""
+    if isinstance(content, dict):
+        return {key: _renamed(value, names) for key, value in content.items()}
+    if isinstance(content, list):
+        return [_renamed(value, names) for value in content]
+    return names.get(content, content) if isinstance(content, str) else content
 
 
 def graded_result(spec: ExperimentSpec) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from fedgt.engine.prekeys import finished_message, read_finish
 from fedgt.engine.round_message import RoundMessage, fingerprint
 from fedgt.engine.suspended import Suspended, SuspendedRound
 from fedgt.errors import PolicyError, ProtocolError, ShapeError
+from fedgt.ids import require_id
 from fedgt.secagg import ClientPolicy, ClientSession, Credentials, PrekeyRequest, Prekeys, RoundPlan, RunTerms
 from fedgt.secagg.frames import Sender
 from fedgt.types import Parameters
@@ -90,7 +91,7 @@ class ClientEndpoint:
         journal: Path | None = None,
     ) -> None:
         """Nothing happens before the first message."""
-        self._id = client_id
+        self._id = require_id(client_id, "client id")
         self._client = client
         self._minimum = minimum_group_size
         self._policy = ClientPolicy(minimum_group_size=1) if policy is None else policy

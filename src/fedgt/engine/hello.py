@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from fedgt._version import __version__
 from fedgt.errors import ProtocolError
+from fedgt.ids import is_id
 from fedgt.secagg import Credentials, PrekeyRequest
 from fedgt.secagg.frames import Sender, pack, unpack
-from fedgt.secagg.identity import is_id
 
 _KIND, _ANSWER = "hello", "hello-answer"
 _LONGEST_NONCE = 64
@@ -73,8 +73,10 @@ def read_answer(answer: bytes, *, nonce: str, credentials: Credentials | None) -
     """
     header, body = unpack(answer, kind=_ANSWER, body_bytes=_LARGEST_ANSWER)
     name = header.get("client")
-    if not isinstance(name, str) or not is_id(name) or header.get("nonce") != nonce:
+    if not isinstance(name, str) or header.get("nonce") != nonce:
         raise ProtocolError("the node's answer is to another question")
+    if not is_id(name):
+        raise ProtocolError(f"the node calls itself {name!a:.80}, which cannot be the id of a client")
     if credentials is not None:
         sender = Sender(name=f"client {name}", public=credentials.registry.client_key(name))
         _, body = unpack(answer, kind=_ANSWER, sender=sender)

@@ -9,6 +9,7 @@ from fedgt.engine.hello import hello_frame, read_answer
 from fedgt.engine.prekeys import PrekeyStore
 from fedgt.errors import FedGTError, SpecError
 from fedgt.foreign_text import plain
+from fedgt.ids import require_distinct_ids
 from fedgt.secagg import Credentials
 
 logger = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ class Roster:
         prekeys: Filled with what clients publish when they are asked who they are.
 
     Raises:
-        SpecError: If no client is named.
+        SpecError: If no client is named, or two names look alike.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Roster:
         """Nobody is asked yet."""
         if not clients:
             raise SpecError("no client is named: give the names that may take part")
+        require_distinct_ids(clients)
         self._clients = frozenset(clients)
         self._look = online
         self._send = ask

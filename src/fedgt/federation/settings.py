@@ -12,6 +12,7 @@ from fedgt.engine import TakesSums, Transport, secure_sums
 from fedgt.errors import SpecError
 from fedgt.evidence import largest_scored
 from fedgt.federation.verdicts import ON_UNDECIDABLE, ON_UNDECIDED, ON_UNTESTED, OnUndecidable, OnUndecided, OnUntested
+from fedgt.ids import require_distinct_ids, require_id
 from fedgt.privacy import Ledger
 from fedgt.screen import Utility, check_settings
 from fedgt.secagg import Credentials
@@ -68,7 +69,7 @@ class Federation:
         take_sums: How sums are taken. Anything but the protocol is for experiments in one process.
 
     Raises:
-        SpecError: If the weighting is unknown.
+        SpecError: If the weighting is unknown, the run or a client has a name that cannot be an id, or two look alike.
     """
 
     run: str
@@ -86,6 +87,8 @@ class Federation:
         """Check."""
         if self.weighting not in WEIGHTINGS:
             raise SpecError(f"unknown weighting {self.weighting!r}; known are {', '.join(WEIGHTINGS)}")
+        require_id(self.run, "run")
+        require_distinct_ids(self.samples)
 
     def weight(self, client: str) -> int:
         """The public weight of a client in every sum.

@@ -16,10 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from fedgt.decode import Strategy
 from fedgt.design import Design, from_matrix
 from fedgt.errors import DesignError, SpecError
+from fedgt.ids import require_distinct_ids
 from fedgt.planning.demands import Demands, Evidence
 from fedgt.planning.evaluation import Figures
 from fedgt.privacy import minimum_support
 from fedgt.screen import Utility
+from fedgt.secagg.public_keys import require_public_key
 
 _LARGEST_FILE = 2**24
 _PROOF_STATES = 300_000  # what the proof of r may cost; the writer and the reader of a plan look equally far
@@ -134,14 +136,16 @@ class Plan(_Part):
         clients = len(self.design.matrix[0])
         if self.members is not None and (len(self.members) != clients or len(set(self.members)) != clients):
             raise ValueError(f"{len(self.members)} members for {clients} columns; one id each is needed, all different")
-        if self.members is not None and not all(self.members):
-            raise ValueError("a member without a name; every client needs an id")
+        require_distinct_ids(self.members or (), "member")
+        require_distinct_ids(self.keys or (), "name of a key")
         if self.keys is not None and self.members is not None and (lost := set(self.members) - set(self.keys)):
             raise ValueError(f"no key for {', '.join(sorted(lost))}")
         if self.keys is not None and self.members is not None and (more := set(self.keys) - {*self.members, "server"}):
             raise ValueError(f"keys of {', '.join(sorted(more))}, who are no members")
         if self.keys is not None and len(set(self.keys.values())) < len(self.keys):
             raise ValueError("two of the keys are the same; everybody needs a key of their own")
+        for owner, key in (self.keys or {}).items():
+            require_public_key(bytes.fromhex(key), owner)
         return self
 
     @property

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedgt.errors import PrivacyError, SpecError
+from fedgt.ids import require_distinct_ids
 from fedgt.privacy.support import Support, minimum_support
 from fedgt.types import FloatArray
 
@@ -58,10 +59,12 @@ class Ledger:
             promised: The promised r: no combination of what is revealed mixes fewer clients.
 
         Raises:
-            SpecError: If an id repeats, or the promise is not between 1 and the number of clients.
+            SpecError: If an id repeats, cannot be one or looks like another; if the promise is not between 1 and
+                the number of clients.
         """
         if len(set(clients)) != len(clients):
             raise SpecError("client ids must be unique: one participant registered twice")
+        require_distinct_ids(clients)
         if not 1 <= promised <= len(clients):
             raise SpecError(
                 f"privacy = {promised}; with {len(clients)} clients a promise from 1 (single models may be seen) to "

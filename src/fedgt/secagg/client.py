@@ -12,6 +12,7 @@ import numpy as np
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 
 from fedgt.errors import ProtocolError, SignatureError, SpecError
+from fedgt.ids import require_id
 from fedgt.secagg.fixed_point import RingArray
 from fedgt.secagg.frames import Sender
 from fedgt.secagg.identity import Credentials
@@ -59,7 +60,7 @@ class ClientSession:
 
     Raises:
         ProtocolError: If the minimum is below 1.
-        SpecError: If the credentials are another client's.
+        SpecError: If the id cannot be one, or the credentials are another client's.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class ClientSession:
             raise ProtocolError(f"minimum_group_size is {minimum_group_size}; at least 1 is needed")
         if credentials is not None and (credentials.serves or credentials.identity.name != client):
             raise SpecError(f"client {client} has the credentials of {credentials.identity.name}: take its own")
-        self._client = client
+        self._client = require_id(client, "client id")
         self._minimum = minimum_group_size
         self._policy = ClientPolicy(minimum_group_size=1) if policy is None else policy
         self._terms = terms

@@ -11,10 +11,10 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from fedgt.errors import SignatureError, SpecError
+from fedgt.ids import require_distinct_ids, require_id
+from fedgt.secagg.public_keys import require_public_key
 
-PUBLIC_KEY_BYTES = 32
 SIGNATURE_BYTES = 64
-LONGEST_NAME = 200
 
 _DOMAIN = b"fedgt signature 1\0"
 
@@ -36,7 +36,7 @@ class Identity:
         """A new identity, drawn from the operating system.
 
         Raises:
-            SpecError: If the name is not 1 to 200 printable characters.
+            SpecError: If the name cannot be an id (`fedgt.ids.require_id`).
         """
         return cls(name=require_id(name), key=Ed25519PrivateKey.generate())
 
@@ -59,8 +59,8 @@ class Registry:
         clients: Client id -> public key, 32 bytes.
 
     Raises:
-        SpecError: If a key is not 32 bytes, an id cannot be used, or two names share one key (one participant would
-            count twice).
+        SpecError: If a key is not one that its owner alone can sign for (`require_public_key`), an id cannot be used, two
+            ids look alike, or two names share one key (one participant would count twice).
     """
 
     server: bytes
@@ -123,34 +123,17 @@ def verify(public: bytes, use: str, message: bytes, signature: bytes | memoryvie
         raise SignatureError(f"the signature on the {use} of {signer} is not by its registered key") from error
 
 
-def is_id(value: object) -> bool:
-    """Whether a value can be an id: see `require_id`."""
-    return isinstance(value, str) and value.isprintable() and 1 <= len(value) <= LONGEST_NAME
-
-
-def require_id(value: object, what: str = "id") -> str:
-    """The value, if it can be an id on the wire and in a report.
-
-    Raises:
-        SpecError: If it is not 1 to 200 printable characters.
-    """
-    if not isinstance(value, str) or not is_id(value):
-        raise SpecError(f"{what} {value!r:.80}: 1 to {LONGEST_NAME} printable characters are needed")
-    return value
-
-
 def require_distinct(server: bytes | None, clients: Mapping[str, bytes]) -> None:
     """Check names and keys of a registry, complete or not.
 
     Raises:
         SpecError: As `Registry`.
     """
+    require_distinct_ids(clients)
     seen: dict[bytes, str] = {}
-    named = [(f"client {require_id(name, 'client id')}", key) for name, key in clients.items()]
+    named = [(f"client {name}", key) for name, key in clients.items()]
     for owner, key in ([("the server", server)] if server is not None else []) + named:
-        if not isinstance(key, bytes) or len(key) != PUBLIC_KEY_BYTES:
-            raise SpecError(f"{owner} has a public key that is not {PUBLIC_KEY_BYTES} bytes")
-        if key in seen:
+        if require_public_key(key, owner) in seen:
             raise SpecError(f"{seen[key]} and {owner} share one public key: one participant must not count twice")
         seen[key] = owner
 

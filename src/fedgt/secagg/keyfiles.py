@@ -19,6 +19,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from fedgt.errors import SpecError
+from fedgt.foreign_text import plain
+from fedgt.ids import require_id
 from fedgt.secagg.identity import Identity, Registry, require_distinct
 
 _LARGEST_FILE = 2**24
@@ -50,7 +52,8 @@ def read_private_key(path: Path, name: str) -> Identity:
         name: The client id, or what the server is called.
 
     Raises:
-        SpecError: If the file cannot be read, is open to others than its owner, or holds no Ed25519 private key.
+        SpecError: If the file cannot be read, is open to others than its owner, or holds no Ed25519 private key; if the
+            name cannot be an id.
     """
     content = _read(path)
     if os.name == "posix" and path.stat().st_mode & _OTHERS:
@@ -61,7 +64,7 @@ def read_private_key(path: Path, name: str) -> Identity:
         raise SpecError(f"{path} holds no private key in PEM form without a password") from error
     if not isinstance(key, Ed25519PrivateKey):
         raise SpecError(f"{path} holds a {type(key).__name__}; an Ed25519 key is needed: fedgt keygen makes one")
-    return Identity(name=name, key=key)
+    return Identity(name=require_id(name), key=key)
 
 
 def read_registry(path: Path) -> Registry:
@@ -121,7 +124,7 @@ def _parse(content: bytes, path: Path) -> tuple[bytes | None, Mapping[str, bytes
     unknown = sorted(set(raw) - {"server", "clients"})
     clients = raw.get("clients", {})
     if unknown or not isinstance(clients, dict):
-        raise SpecError(f"{path}: a server key and a table [clients] are needed, found {', '.join(raw)}")
+        raise SpecError(f"{path}: a server key and a table [clients] are needed, found {plain(', '.join(raw))}")
     server = _key(raw["server"], "server", path) if "server" in raw else None
     keys = {name: _key(value, name, path) for name, value in clients.items()}
     require_distinct(server, keys)

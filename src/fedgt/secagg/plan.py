@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from fedgt.errors import ModulusOverflowError, ProtocolError, SpecError
 from fedgt.foreign_text import plain
+from fedgt.ids import require_distinct_ids, require_id, require_name
 from fedgt.secagg import strict_json
 from fedgt.secagg.fixed_point import FixedPoint
-from fedgt.secagg.identity import require_id
 
 Task: TypeAlias = Literal["mean", "weiszfeld"]
 Kind: TypeAlias = Literal["mean", "keep"]
@@ -65,7 +65,7 @@ class TensorSpec:
 
     def __post_init__(self) -> None:
         """Check all three."""
-        require_id(self.name, "tensor name")
+        require_name(self.name, "tensor name")
         if self.kind not in ("mean", "keep"):
             raise SpecError(f'tensor {self.name!r}: kind is {self.kind!r}; "mean" or "keep" is needed')
         object.__setattr__(self, "shape", tuple(self.shape))
@@ -158,9 +158,8 @@ class RoundPlan:
     def _check_groups(self) -> None:
         if len(self.thresholds) != len(self.groups):
             raise SpecError(f"{len(self.groups)} groups need as many thresholds, got {len(self.thresholds)}")
+        require_distinct_ids({client for group in self.groups for client in group})
         for index, (group, threshold) in enumerate(zip(self.groups, self.thresholds, strict=True)):
-            for client in group:
-                require_id(client, f"client id of group {index}")
             if len(set(group)) != len(group):
                 twice = sorted(client for client, count in Counter(group).items() if count > 1)
                 raise SpecError(f"group {index} names {', '.join(twice[:8])} more than once; ids must be unique")

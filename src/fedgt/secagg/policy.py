@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgt.errors import PolicyError, SpecError
+from fedgt.foreign_text import plain
 from fedgt.secagg.plan import RoundPlan
 from fedgt.secagg.terms import clip_of
 
@@ -131,8 +132,8 @@ def read_policy(path: Path) -> ClientPolicy:
         raise SpecError(f"{path} is not a TOML file: {error}") from error
     known = [one.name for one in fields(ClientPolicy)]
     if unknown := sorted(set(raw) - set(known)):
-        raise SpecError(f"{path}: there is no limit {', '.join(unknown)}; known are {', '.join(known)}")
+        raise SpecError(f"{path}: there is no limit {plain(', '.join(unknown))}; known are {', '.join(known)}")
     for name, value in raw.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise SpecError(f"{path}: {name} is {value!r}; a number is needed")
+            raise SpecError(f"{path}: {name} is {value!r:.80}; a number is needed")
     return ClientPolicy(**raw)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fedgt.errors import ProtocolError
+from fedgt.ids import is_id
 from fedgt.secagg.frames import pack, unpack
-from fedgt.secagg.identity import Credentials, is_id
+from fedgt.secagg.identity import Credentials
 from fedgt.secagg.masks import KEY_BYTES, GroupContext
 from fedgt.secagg.membership import PUBLIC_BYTES, GroupKeys, Membership, public_bytes
 from fedgt.secagg.plan import RoundPlan

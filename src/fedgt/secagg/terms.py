@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from fedgt.errors import PolicyError, SpecError
+from fedgt.ids import require_distinct_ids, require_id
 from fedgt.secagg.plan import RoundPlan, TensorSpec
 
 
@@ -25,7 +26,7 @@ class RunTerms:
         thresholds: For purpose "test": per row, the smallest threshold. None as for groups.
 
     Raises:
-        SpecError: If groups come without thresholds or the reverse.
+        SpecError: If groups come without thresholds or the reverse; if a name cannot be an id, or two look alike.
     """
 
     run: str
@@ -39,6 +40,8 @@ class RunTerms:
     def __post_init__(self) -> None:
         """Freeze and check."""
         object.__setattr__(self, "weights", MappingProxyType(dict(self.weights)))
+        require_id(self.run, "run")
+        require_distinct_ids({*self.weights, *(client for group in self.groups or () for client in group)})
         if (self.groups is None) != (self.thresholds is None) or len(self.groups or ()) != len(self.thresholds or ()):
             raise SpecError("groups and thresholds of the terms belong together: give one threshold per group")
 

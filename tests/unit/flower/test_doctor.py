@@ -171,3 +171,11 @@ def test_bad_usage_is_an_error(arguments: tuple[str, ...], message: str) -> None
 
     with pytest.raises(SpecError, match=message):
         CliRunner().invoke(app, ["doctor", *arguments], catch_exceptions=False, env=QUIET)
+
+
+def test_a_registry_with_a_key_for_which_anybody_can_sign_is_found(folder: Path) -> None:
+    path = folder / "all.toml"
+    path.write_text(path.read_text() + f'south = "{(1).to_bytes(32, "little").hex()}"\n')
+    code, found = doctor("--registry", path)
+    assert (code, found["registry"]["status"]) == (1, "failed")
+    assert "client south has a public key of small order" in found["registry"]["text"]

@@ -12,6 +12,7 @@ from fedgt.errors import DesignError, SpecError
 from fedgt.planning import Demands, Memory, Plan, make_plan, plan_schema, read_plan, write_plan
 from fedgt.planning.evaluation import figures
 from fedgt.screen import Utility
+from fedgt.secagg import Identity
 
 DEMANDS = Demands(clients=15, privacy=4, max_malicious=5)
 
@@ -50,7 +51,7 @@ def test_what_the_consortium_adds_survives_the_round_trip(tmp_path: Path) -> Non
     members = [f"hospital-{j}" for j in range(15)]
     added = {
         "members": members,
-        "keys": {name: f"{number:064x}" for number, name in enumerate([*members, "server"])},
+        "keys": {name: Identity.generate(name).public.hex() for name in [*members, "server"]},
         "thresholds": [3] * 8,
         "clip": 8.0,
         "fraction_bits": 24,
@@ -105,7 +106,7 @@ RAISED = {  # a true combination of two groups, but not the one of least support
         ({"members": ["a"] * 15}, "all different"),
         ({"thresholds": [3] * 7}, "7 thresholds for 8 groups"),
         ({"thresholds": [2] * 8}, "group 0: threshold 2 of 4"),
-        ({"members": ["", *"abcdefghijklmn"]}, "without a name"),
+        ({"members": ["", *"abcdefghijklmn"]}, "member ''"),
         ({"keys": {"a": "xyz"}}, "keys"),
         ({"keys": {"a": "ab" * 32, "b": "ab" * 32}}, "two of the keys are the same"),
         ({"members": [*LETTERS], "keys": {one: f"{ord(one):064x}" for one in LETTERS + "z"}}, "keys of z, who are no"),
