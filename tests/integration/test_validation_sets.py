@@ -161,6 +161,21 @@ def test_a_label_utility_or_layer_that_is_not_there_is_refused_before_anybody_is
     assert said in refused(bench, Validation(logits=logits, labels=LABELS), **settings)
 
 
+def test_a_decoder_that_cannot_be_had_is_refused_before_anybody_is_asked(bench: Make) -> None:
+    wide = from_matrix(np.random.default_rng(0).random((40, 60)) < 0.5, name="wide")
+    names = tuple(f"c{j:02d}" for j in range(60))
+    made = bench(dict.fromkeys(names, updates()["c00"]))
+    counting = Counting(made.federation.transport)
+    with pytest.raises(FedGTError, match="'wide'"):
+        screened(
+            replace(made.federation, transport=counting),
+            Validation(logits=logits, labels=LABELS),
+            Grouping(design=wide, clients=names),
+            kind="clusters",
+        )
+    assert counting.messages == 0
+
+
 @pytest.mark.parametrize(
     "inputs", [lambda _: IMAGES[:-1], lambda _: IMAGES.ravel(), lambda _: None, lambda _: IMAGES[:, :, None]]
 )

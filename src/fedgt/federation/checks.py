@@ -63,8 +63,8 @@ def check_test(
     size = contrasts(grouping.design.matrix * weights, np.ones_like(samples) if equal else samples).size
     if size < 2 and not further:
         raise SpecError(
-            f"the groups of design {grouping.design.name!r} have {size} independent differences, and graded evidence compares "
-            "at least 2: take more groups (four where clients have different numbers of samples), or kind = 'clusters'"
+            f"the groups of design {grouping.design.name!r} have {size} independent differences, and graded evidence "
+            "compares at least 2: take more groups (four where sample counts differ), or kind = 'clusters'"
         )
     if settings.features == "outputs":
         _check_features(len(present) + scores.shape[1], "losses and outputs of the classes give", grouping.design)

@@ -131,6 +131,9 @@ def screening_round(
     """
     check_test(federation, parameters, grouping, validation, screen, further=bool(earlier))
     largest = decoding.largest_graded(grouping.design.clients, screen.features) if screen.kind == "graded" else 0
+    if screen.kind != "graded":
+        # What the decoder would refuse after the sums are opened it refuses now.
+        _decoded(grouping, Outcomes(values=np.zeros(grouping.design.groups, dtype=np.int8)), decoding)
     groups = [grouping.members(i, present) for i in range(grouping.design.groups)]
     taken = take(federation, parameters, round=round, purpose="test", groups=groups, test=True)
     sums = taken.sums.sums
