@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOCK := requirements/lock.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-engines check format bench bench-flower reference docs screenshot results dist clean
+.PHONY: help demo test test-fast test-engines test-torch check format bench bench-flower reference docs screenshot results dist clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -45,6 +45,13 @@ $(VENV)/.engines: $(VENV)/.dev
 # ENGINES="simulation or tls" chooses among them.
 test-engines: $(VENV)/.engines ## Flower's simulation, SuperLink and SuperNodes on loopback, with faults and TLS (twelve minutes)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 0 -rs $(if $(ENGINES),-k "$(ENGINES)") tests/integration/test_flower_engines.py
+
+$(VENV)/.torch: $(VENV)/.dev
+	$(PIP) install --quiet 'torch>=2.4'
+	@touch $@
+
+test-torch: $(VENV)/.torch ## the example with torch, which no user of fedgt needs (torch is a large download)
+	$(BIN)/python -m pytest -n 0 -rs tests/integration/test_torch_example.py
 
 check: $(VENV)/.dev ## formatting, lint, types, layers
 	$(BIN)/ruff format --check src tests benchmarks docs

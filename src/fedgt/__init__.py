@@ -23,9 +23,8 @@ if TYPE_CHECKING:
         single_group,
     )
     from fedgt.engine import Client, ClientEndpoint, LocalTransport, TrainedModel, Transport, secure_sums
-    from fedgt.errors import FedGTError
-    from fedgt.federation import DecodeSettings, Federation, FederationRun, ScreenSettings, SumSettings, Validation
-    from fedgt.federation.round import screening_round, training_round
+    from fedgt.errors import FedGTError, RunHaltedError
+    from fedgt.federation import DecodeSettings, FederationRun, ScreenSettings, SumSettings, Validation
     from fedgt.grouping import Grouping, assign
     from fedgt.privacy import Ledger, minimum_support
     from fedgt.types import ErrorRates, Outcomes, Parameters
@@ -44,18 +43,16 @@ _HOMES = {
         "single_group",
     ),
     "fedgt.engine": ("Client", "ClientEndpoint", "LocalTransport", "TrainedModel", "Transport", "secure_sums"),
-    "fedgt.errors": ("FedGTError",),
+    "fedgt.errors": ("FedGTError", "RunHaltedError"),
     "fedgt.grouping": ("Grouping", "assign"),
     "fedgt.privacy": ("Ledger", "minimum_support"),
     "fedgt.federation": (
         "DecodeSettings",
-        "Federation",
         "FederationRun",
         "ScreenSettings",
         "SumSettings",
         "Validation",
     ),
-    "fedgt.federation.round": ("screening_round", "training_round"),
     "fedgt.types": ("ErrorRates", "Outcomes", "Parameters"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -67,13 +64,13 @@ __all__ = [
     "Design",
     "ErrorRates",
     "FedGTError",
-    "Federation",
     "FederationRun",
     "Grouping",
     "Ledger",
     "LocalTransport",
     "Outcomes",
     "Parameters",
+    "RunHaltedError",
     "ScreenSettings",
     "SumSettings",
     "TrainedModel",
@@ -90,10 +87,8 @@ __all__ = [
     "minimum_support",
     "named_design",
     "read_design",
-    "screening_round",
     "secure_sums",
     "single_group",
-    "training_round",
 ]
 
 

@@ -58,6 +58,10 @@ class RunHaltedError(FedGTError, RuntimeError):
         self.step = step
 
 
+class ClientsFailedError(FedGTError, RuntimeError):
+    """All clients of a round failed alike: a fault of the program, not dropouts. The first error is the cause."""
+
+
 class SignatureError(ProtocolError):
     """A message, key or list that is not signed by the pinned identity it should come from."""
 

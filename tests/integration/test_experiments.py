@@ -215,8 +215,8 @@ def test_infinite_log_odds_are_strings_and_unknown_ones_null() -> None:
         ({"privacy": 5}, "give r = 4 at most"),
         ({"design__name": "identity-15"}, "give r = 1 at most"),
         ({"screen__layer": "fc"}, "classification layer of linear is 'weight'"),
-        ({"screen__source_label": 42}, "classes of digits are 0 to 9"),
-        ({"data__validation": 1}, "no sample among the 1"),
+        ({"screen__source_label": 42}, "42 has no sample"),
+        ({"data__validation": 1}, "9 has no sample"),
     ],
 )
 def test_what_would_break_the_test_round_is_refused_before_the_first_round(changes: Any, message: str) -> None:

@@ -1,7 +1,9 @@
 """Nodes that fail, fall silent, come late, claim another name or lose their state, and a server that starts again."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +13,10 @@ pytest.importorskip("flwr", reason="needs Flower: pip install 'fedgt[flower]'")
 from flwr.app import Context, Message
 
 import flower_app as app
+from fedgt.errors import SpecError
 from fedgt.federation import DecodeSettings
 from fedgt.flower import FedGT, InProcessGrid
+from fedgt.privacy import Ledger
 from flower_grid import CONFIG, SMALL, nodes, played
 
 
@@ -155,11 +159,60 @@ def test_a_node_that_loses_its_state_in_mid_round_is_a_dropout() -> None:
     assert any("no plan has come yet" in r.dropped.get("client-5", "") for r in only.result.records)
 
 
-def test_a_server_that_starts_again_goes_on_with_the_next_round() -> None:
+def test_a_server_that_starts_again_goes_on_with_the_next_round(tmp_path: Path) -> None:
     whole = played(InProcessGrid(app.client, nodes(5), SMALL), **SMALL)
     grid = InProcessGrid(app.client, nodes(5), SMALL)
     strategy = app.federation(SMALL)
-    first = next(strategy.start(grid, app.initial()))
-    rest = list(strategy.start(grid, first.parameters, begin=2, excluded=first.excluded))
+    ledger = tmp_path / "account"
+    first = next(strategy.start(grid, app.initial(), ledger=ledger))
+    rest = list(strategy.start(grid, first.parameters, begin=2, excluded=first.excluded, ledger=str(ledger)))
     assert [one.round for one in rest] == [2]
     assert app.digest(rest[-1].parameters) == app.digest(whole[-1].parameters)
+
+
+def test_a_restart_does_not_open_what_was_refused_before_it(tmp_path: Path) -> None:
+    """The sum of all five was opened; after the restart client 4 is not there, and the sum of the others would show it.
+
+    A server that forgets opens it.
+    """
+    strategy = dataclasses.replace(app.federation(SMALL), rounds=1, test_rounds=())
+
+    def opened(ledger: Path | Ledger | None, nodes_there: int) -> str:
+        grid = InProcessGrid(app.client, nodes(nodes_there), SMALL)
+        (only,) = strategy.start(grid, app.initial(), ledger=ledger)
+        status: str = only.result.records[0].status
+        return status
+
+    path = tmp_path / "account"
+    assert opened(path, 5) == "open"
+    assert opened(path, 4) == "refused"
+    assert opened(Ledger.load(path), 4) == "refused"
+    assert opened(None, 4) == "open"
+
+
+def test_a_server_that_is_killed_between_permission_and_opening_has_opened(tmp_path: Path) -> None:
+    class Killed(InProcessGrid):
+        def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+            batch = list(messages)
+            if any(one.metadata.message_type == "query.fedgt_finish" for one in batch):
+                raise KeyboardInterrupt
+            return super().push_messages(batch)
+
+    strategy = dataclasses.replace(app.federation(SMALL), rounds=1, test_rounds=())
+    path = tmp_path / "account"
+    with pytest.raises(KeyboardInterrupt):
+        list(strategy.start(Killed(app.client, nodes(5), SMALL), app.initial(), ledger=path))
+    (only,) = strategy.start(InProcessGrid(app.client, nodes(4), SMALL), app.initial(), ledger=path)
+    assert only.result.records[0].status == "refused"
+
+
+def test_a_run_goes_on_with_its_account_or_not_at_all(tmp_path: Path) -> None:
+    strategy = app.federation(SMALL)
+    grid = InProcessGrid(app.client, nodes(5), SMALL)
+    for ledger, reason in ((None, "needs the account"), (tmp_path / "lost", "is missing")):
+        with pytest.raises(SpecError, match=reason):
+            next(strategy.start(grid, app.initial(), begin=2, ledger=ledger))
+    Ledger.kept_in(tmp_path / "other", clients=strategy.grouping.clients, promised=3)
+    for other in (tmp_path / "other", Ledger.load(tmp_path / "other")):
+        with pytest.raises(SpecError, match="promised that sums mix 3 clients"):
+            next(strategy.start(grid, app.initial(), ledger=other))

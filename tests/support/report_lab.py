@@ -68,7 +68,8 @@ def decided_result(
     aggregates += [
         _aggregate(2, f"test-group-{i}", members, opened=outcomes[i] != "?") for i, members in enumerate(groups)
     ]
-    aggregates += [_aggregate(number, "training", decision.kept) for number in range(3, rounds + 1)]
+    kept = tuple(sorted(verdict.client for verdict in decision.verdicts if not verdict.excluded))
+    aggregates += [_aggregate(number, "training", kept) for number in range(3, rounds + 1)]
     result: dict[str, Any] = {
         "schema_version": 1,
         "version": __version__,

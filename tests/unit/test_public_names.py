@@ -14,13 +14,13 @@ NAMES = [
     "Design",
     "ErrorRates",
     "FedGTError",
-    "Federation",
     "FederationRun",
     "Grouping",
     "Ledger",
     "LocalTransport",
     "Outcomes",
     "Parameters",
+    "RunHaltedError",
     "ScreenSettings",
     "SumSettings",
     "TrainedModel",
@@ -37,10 +37,8 @@ NAMES = [
     "minimum_support",
     "named_design",
     "read_design",
-    "screening_round",
     "secure_sums",
     "single_group",
-    "training_round",
 ]
 
 

@@ -333,6 +333,7 @@ class ClientEndpoint:
         """The trained model; trains only if this round has not been trained yet."""
         if state.trained is None:
             trained = self._client.train(state.parameters, round=state.number)
+            _require_trained(trained, self._id)
             _require_shapes(plan, trained.parameters, self._id)
             state.samples = int(trained.samples)
             # A copy: a client that goes on training in the same memory must not change what later sums of the round see.
@@ -355,6 +356,15 @@ def _rows(plan: RoundPlan) -> list[dict[str, float]]:
         for group in plan.groups
         if group
     ]
+
+
+def _require_trained(trained: object, client: str) -> None:
+    """Check the type of what `train` returned; a protocol cannot be checked when the client is registered."""
+    if not isinstance(trained, TrainedModel):
+        raise ShapeError(
+            f"client {client}: train returned a {type(trained).__name__}; return "
+            "fedgt.TrainedModel(parameters={name: array, ...}, samples=number of samples)"
+        )
 
 
 def _require_shapes(plan: RoundPlan, parameters: Parameters, client: str) -> None:

@@ -5,10 +5,11 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fedgt import strict_json
 from fedgt.engine.round_message import RoundMessage
 from fedgt.errors import FedGTError, ProtocolError
 from fedgt.foreign_text import plain
-from fedgt.secagg import RunTerms, TensorSpec, strict_json
+from fedgt.secagg import RunTerms, TensorSpec
 from fedgt.secagg.frames import pack, unpack
 
 _KIND = "suspended-endpoint"

@@ -129,8 +129,6 @@ def simulate(
         classes=data.classes,
         rng=_stream(spec, _POISON),
     )
-    if spec.method == "fedgt":
-        _check_test(spec, data, split)
     model = _model(spec, data, data_dir)
     if spec.method == "fedgt" and spec.screen.layer != model.classification_layer:
         raise SpecError(
@@ -175,8 +173,8 @@ def simulate(
         LocalTransport(handlers, workers=spec.secure_aggregation.workers),
         privacy=spec.privacy,
         samples={client: len(part) for client, part in zip(clients, split.clients, strict=True)},
+        validation=validation if spec.method == "fedgt" else None,
         grouping=grouping if spec.method == "fedgt" else None,
-        validation=validation,
         rounds=spec.federation.rounds,
         screen=_screen_settings(spec),
         decode=_decode_settings(spec),
@@ -267,18 +265,6 @@ def design_of(spec: ExperimentSpec) -> Design:
             "change one of them"
         )
     return design
-
-
-def _check_test(spec: ExperimentSpec, data: ImageData, split: Partition) -> None:
-    """What would make the test round fail is refused before the first round."""
-    label, present = spec.screen.source_label, np.unique(data.train_labels[split.validation])
-    if label is not None and label >= data.classes:
-        raise SpecError(f"screen.source_label = {label}, but the classes of {data.name} are 0 to {data.classes - 1}")
-    if spec.screen.utility == "recall" and label not in present:
-        raise SpecError(
-            f"screen.source_label = {label} has no sample among the {spec.data.validation} of the validation set (labels "
-            f"present: {', '.join(map(str, present.tolist()))}); take more, or another utility"
-        )
 
 
 def _model(spec: ExperimentSpec, data: ImageData, data_dir: Path | None) -> Model:

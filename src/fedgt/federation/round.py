@@ -8,7 +8,7 @@ its real weights and its status.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -82,8 +82,9 @@ class ScreeningRound:
 
         Never with margins: what honest clients differ by stays, so that a further look makes chance look certain.
         """
-        persists = isinstance(self.evidence, MarginEvidence)
-        return isinstance(self.decoding, GradedDecoding) and bool(self.decoding.undecided.any()) and not persists
+        if not isinstance(self.decoding, GradedDecoding) or isinstance(self.evidence, MarginEvidence):
+            return False
+        return self.decoding.status not in ("unexplained", "no-evidence") and bool(self.decoding.undecided.any())
 
 
 def training_round(
@@ -112,6 +113,7 @@ def screening_round(
     decoding: DecodeSettings,
     earlier: Sequence[LayeredEvidence] = (),
     heard: Mapping[str, int] | None = None,
+    before: Exclusion | None = None,
     last: bool = True,
 ) -> ScreeningRound:
     """The group test: sums of all groups, screen, decode, exclude, and a global model that reveals nothing more.
@@ -127,6 +129,7 @@ def screening_round(
         decoding: How suspects are named, and the policies.
         earlier: Graded evidence of earlier test rounds about the same columns.
         heard: Client -> in how many sums of that evidence it is: it is tested, whether or not it is in a sum of this round.
+        before: What the tests before would decide. It stands where this one cannot be explained, or has no evidence.
         last: Whether no further test round follows: then undecided clients are decided.
     """
     check_test(federation, parameters, grouping, validation, screen, further=bool(earlier))
@@ -169,6 +172,8 @@ def screening_round(
         )
         final = decide(last=True)
         decision = final if last or isinstance(tested.evidence, MarginEvidence) else decide(last=False)
+        if before is not None and found.status in ("unexplained", "no-evidence"):
+            decision = final = replace(before, reason=f"{found.reason}; what was found before stands: {before.reason}")
     else:
         tested = clusters_of(federation, sums, parameters, real, validation, screen)
         found = _decoded(real, tested.outcomes, decoding)
@@ -180,7 +185,7 @@ def screening_round(
             on_untested=decoding.on_untested,
             silent=silent,
         )
-    kept = tuple(client for client in decision.kept if client in set(present))
+    kept = () if decision.halt else tuple(client for client in decision.kept if client in set(present))
     updated, note = _revealed_mean(federation, parameters, sums, real, kept, tested, decoding)
     result = taken.result(updated, note)
     if decoding.after_test in ("same-round", "largest-sum") and not decision.halt:

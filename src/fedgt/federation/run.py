@@ -18,25 +18,27 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from fedgt.decode import UNDECIDABLE
-from fedgt.engine import ClientEndpoint, LocalTransport, TakesSums, Transport, secure_sums
+from fedgt.design import Design, default_design
+from fedgt.engine import TakesSums, Transport, secure_sums
 from fedgt.engine.client import Client
 from fedgt.errors import RunHaltedError, SpecError
 from fedgt.evidence import GradedDecoding
+from fedgt.federation.checks import check_model, check_plan, check_validation
 from fedgt.federation.further import further_design
-from fedgt.federation.measure import real_rows
+from fedgt.federation.local import LocalClients
 from fedgt.federation.rfa import rfa_round
 from fedgt.federation.round import ScreeningRound, screening_round, training_round
 from fedgt.federation.settings import DecodeSettings, Federation, RfaSettings, ScreenSettings, SumSettings, Validation
 from fedgt.federation.sums import RoundResult
-from fedgt.federation.verdicts import Verdict
-from fedgt.grouping import Grouping
-from fedgt.privacy import Ledger, minimum_support
+from fedgt.federation.verdicts import Exclusion, Verdict
+from fedgt.grouping import Grouping, assign
+from fedgt.privacy import Ledger
 from fedgt.secagg import Credentials
 from fedgt.types import FloatArray, LayeredEvidence, Parameters
 
 _log = logging.getLogger(__name__)
 
-_ROWS = 5  # the stream of the seed that chooses further rows
+_SEATS, _ROWS = 0, 5  # independent streams of the seed: who sits where, and further rows
 
 Purpose = Literal["training", "test", "weiszfeld"]
 
@@ -60,6 +62,7 @@ class RunState:
         tests: How many test rounds were held.
         next_test: The round of the next test; 0 where none is due.
         grouping: Who shares a group in it.
+        decided: What follows from the tests so far if no further one can tell; None where they could not either.
     """
 
     parameters: Parameters
@@ -73,6 +76,7 @@ class RunState:
     tests: int = 0
     next_test: int = 0
     grouping: Grouping | None = None
+    decided: Exclusion | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -126,8 +130,9 @@ class FederationRun:
         clients: The transport that reaches the clients; or the clients themselves, name -> `Client`, in this process.
         privacy: The promise r: no combination of what is opened about one set of local models mixes fewer clients.
         samples: Client -> its number of samples, public: its weight in every sum.
-        grouping: Who shares a group in the first test; None holds no test.
-        validation: The server's validation set; needed for tests.
+        validation: The server's validation set; None holds no test, and nobody is looked for.
+        grouping: Who shares a group in the first test; or a design, whose seats are drawn; or None for the default design
+            for so many clients.
         rounds: How many.
         screen: When and how groups are tested.
         decode: How suspects are named, and the policies.
@@ -138,15 +143,16 @@ class FederationRun:
         next_model: What becomes of the mean; None takes it as it is.
         credentials: The server's identity and the clients' keys; None is ANONYMOUS MODE, for simulations.
         name: Of the run, part of every key; a new one for every run if not given.
-        seed: Of the rows of further tests.
+        seed: Of the seats and of the rows of further tests.
         take_sums: The protocol. Anything but `secure_sums` is for records and experiments in one process.
 
     Attributes:
         federation: Who takes part and how sums are taken.
-        state: What travels between rounds; None before `begin`.
+        grouping: Who shares a group in the first test; None without tests.
 
     Raises:
-        SpecError: If something does not fit, before anybody is asked.
+        SpecError: If something does not fit, the groups cannot keep the promise for instance. Nobody has been asked then.
+        DesignError: If there is no default design for so many clients.
     """
 
     def __init__(
@@ -155,8 +161,8 @@ class FederationRun:
         *,
         privacy: int,
         samples: Mapping[str, int],
-        grouping: Grouping | None = None,
         validation: Validation | None = None,
+        grouping: Grouping | Design | None = None,
         rounds: int = 10,
         screen: ScreenSettings | None = None,
         decode: DecodeSettings | None = None,
@@ -173,12 +179,25 @@ class FederationRun:
         """Check, and ask nobody yet."""
         self.screen, self.decode = screen or ScreenSettings(), decode or DecodeSettings()
         self.rounds_planned, self.rfa, self.seed = rounds, rfa, seed
-        self.validation, self.grouping = validation, grouping
+        self.validation = validation
+        self.grouping: Grouping | None = None
         self._excluded, self._present, self._next_model = frozenset(excluded), present, next_model
+        if rounds < 1:
+            raise SpecError(f"{rounds} rounds; at least 1 is needed")
+        if unknown := sorted(self._excluded - set(samples)):
+            raise SpecError(f"excluded from the beginning, but no client: {', '.join(unknown)}")
+        if validation is None and grouping is not None:
+            raise SpecError("groups are tested with a validation set: give one, or no groups for a run without tests")
+        if validation is not None and rfa is not None:
+            raise SpecError("RFA names nobody: give no validation set with it, or no rfa")
         how = sums or SumSettings()
+        self._local: LocalClients | None = None
+        if isinstance(clients, Mapping):
+            self._local = LocalClients(clients, privacy)
+            clients = self._local.transport
         self.federation = Federation(
             run=name or f"run-{secrets.token_hex(8)}",
-            transport=_local(clients, privacy) if isinstance(clients, Mapping) else clients,
+            transport=clients,
             ledger=Ledger(clients=tuple(samples), promised=privacy),
             samples=samples,
             weighting=how.weighting,
@@ -188,9 +207,11 @@ class FederationRun:
             credentials=credentials,
             take_sums=take_sums,
         )
-        self.state: RunState | None = None
-        if grouping is not None:
-            self._check_plan(grouping)
+        self._state: RunState | None = None
+        self._halted = ""
+        if validation is not None:
+            self.grouping = self._seated(grouping)
+            check_plan(self.federation, self.grouping, self.screen, self.decode, rounds)
 
     def rounds(self, parameters: Parameters) -> Iterator[Step]:
         """Hold all rounds, beginning at these parameters; nothing goes on until the next step is asked for.
@@ -202,10 +223,41 @@ class FederationRun:
         while (coming := self.coming()) is not None:
             yield self.hold(coming)
 
+    @property
+    def state(self) -> RunState:
+        """What travels between rounds.
+
+        Raises:
+            SpecError: If the run has not begun.
+        """
+        if self._state is None:
+            raise SpecError("the run has not begun: call begin(parameters), or loop over rounds(parameters)")
+        return self._state
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Who goes on, sorted.
+
+        Raises:
+            RunHaltedError: If the run may not go on, with anybody.
+        """
+        if self._halted:
+            raise RunHaltedError(self._halted)
+        return tuple(sorted(set(self.federation.samples) - self.state.excluded))
+
     def begin(self, parameters: Parameters) -> None:
-        """Set the state before the first round."""
+        """Set the state before the first round.
+
+        Raises:
+            ShapeError: If the model is no dict of arrays, or labels or scores of the validation set do not have the form
+                they need.
+            SpecError: If the classification layer does not exist, or does not suit the groups.
+        """
+        check_model(parameters)
         tested = self.grouping is not None
-        self.state = RunState(
+        if self.grouping is not None and self.validation is not None:
+            check_validation(parameters, self.validation, self.screen, self.grouping)
+        self._state = RunState(
             parameters=parameters,
             ledger=self.federation.ledger,
             excluded=self._excluded,
@@ -215,7 +267,7 @@ class FederationRun:
 
     def coming(self) -> Coming | None:
         """The next round; None when all are over."""
-        state = self._begun()
+        state = self.state
         number = state.round + 1
         if number > self.rounds_planned:
             return None
@@ -232,10 +284,15 @@ class FederationRun:
 
         Raises:
             RunHaltedError: If the run may not go on; its `step` is the round, which is on record.
+            ClientsFailedError: If all clients of this process failed alike; the first error is its cause.
             FedGTError: If the round cannot be held. The state stays; what was opened is in the ledger.
         """
-        state = self._begun()
+        if self._halted:
+            raise RunHaltedError(self._halted)
+        state = self.state
         result, screening = self._round(coming, state)
+        if self._local is not None and not result.secure_sums:
+            self._local.require_some(coming.members, coming.round)
         parameters = result.parameters
         if self._next_model is not None:
             parameters = self._next_model(coming.parameters, parameters)
@@ -251,7 +308,7 @@ class FederationRun:
                 excluded=state.excluded | set(screening.exclusion.excluded),
             )
             _log.info("round %d: %s", coming.round, screening.exclusion.reason)
-        self.state = state
+        self._state = state
         step = Step(
             round=coming.round,
             purpose=coming.purpose,
@@ -267,22 +324,12 @@ class FederationRun:
             self._require_going_on(step, screening)
         return step
 
-    def _check_plan(self, grouping: Grouping) -> None:
-        promised = self.federation.ledger.promised
-        support = minimum_support(real_rows(self.federation, grouping), enough=promised)
-        if support is None or support.lower < promised:
-            reached = "nothing" if support is None else f"r = {support.upper}"
-            raise SpecError(
-                f"privacy = {promised}, but the group sums of design {grouping.design.name!r} give {reached} at most; take "
-                "another design, or promise less"
-            )
-        if self.screen.kind == "graded":
-            self.decode.largest_graded(grouping.design.clients, self.screen.features)
-
-    def _begun(self) -> RunState:
-        if self.state is None:
-            raise SpecError("the run has not begun: call begin(parameters), or loop over rounds(parameters)")
-        return self.state
+    def _seated(self, given: Grouping | Design | None) -> Grouping:
+        if isinstance(given, Grouping):
+            return given
+        clients = tuple(self.federation.samples)
+        design = given or default_design(len(clients), graded=self.screen.kind == "graded")
+        return assign(design, clients, rng=np.random.default_rng([self.seed, _SEATS]))
 
     def _round(self, coming: Coming, state: RunState) -> tuple[RoundResult, ScreeningRound | None]:
         if self.rfa is not None:
@@ -308,6 +355,7 @@ class FederationRun:
             decoding=self.decode,
             earlier=state.evidence,
             heard=state.heard,
+            before=state.decided,
             last=state.tests + 1 >= self.screen.most_rounds or coming.round >= self.rounds_planned,
         )
         return screening.result, screening
@@ -326,6 +374,7 @@ class FederationRun:
             revealed=(*state.revealed, *_test_rows(screening)),
             tests=state.tests + 1,
             next_test=0,
+            decided=None if screening.final.halt else screening.final,
         )
         again = screening.undecided and self.decode.on_undecided == "test-again"
         if not again or state.tests >= self.screen.most_rounds or screening.exclusion.halt:
@@ -349,18 +398,15 @@ class FederationRun:
     def _require_going_on(self, step: Step, screening: ScreeningRound) -> None:
         kept, promised = len(self.federation.samples) - len(step.excluded), self.federation.ledger.promised
         if screening.exclusion.halt:
-            raise RunHaltedError(screening.exclusion.reason, step)
-        if kept < promised:
-            raise RunHaltedError(
-                f"only {kept} clients are kept, no sum over them may be opened at the promised r = {promised}", step
+            refused = [record.reason for record in step.result.records if record.status == "refused"]
+            ledger = f"; {len(refused)} sums were refused: {refused[0]}" if refused else ""
+            self._halted = f"{screening.exclusion.reason}{ledger}"
+        elif kept < promised:
+            self._halted = (
+                f"only {kept} clients are kept, no sum over them may be opened at the promised r = {promised}"
             )
-
-
-def _local(clients: Mapping[str, Client], privacy: int) -> LocalTransport:
-    """The clients of this process, each behind an endpoint that refuses sums over fewer than was promised."""
-    return LocalTransport(
-        {name: ClientEndpoint(name, client, minimum_group_size=privacy).handle for name, client in clients.items()}
-    )
+        if self._halted:
+            raise RunHaltedError(self._halted, step)
 
 
 def _test_rows(screening: ScreeningRound) -> list[FloatArray]:

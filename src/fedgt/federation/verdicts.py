@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from fedgt.decode import UNDECIDABLE, Decoding
-from fedgt.errors import SpecError
+from fedgt.errors import RunHaltedError, SpecError
 from fedgt.evidence import GradedDecoding
 from fedgt.grouping import Grouping
 from fedgt.types import ERASED, NEGATIVE, POSITIVE, BoolArray, Outcomes
@@ -69,7 +69,13 @@ class Exclusion:
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """Ids of the clients that go on, sorted."""
+        """Ids of the clients that go on, sorted.
+
+        Raises:
+            RunHaltedError: If the run stops here: then nobody goes on.
+        """
+        if self.halt:
+            raise RunHaltedError(self.reason)
         return tuple(sorted(v.client for v in self.verdicts if not v.excluded))
 
     @property

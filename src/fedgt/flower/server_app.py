@@ -5,6 +5,7 @@ import secrets
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from flwr.app import Message
@@ -117,7 +118,7 @@ class FedGT:
         *,
         begin: int = 1,
         excluded: Collection[str] = (),
-        ledger: Ledger | None = None,
+        ledger: Ledger | Path | str | None = None,
     ) -> Iterator[FlowerRound]:
         """Run the rounds; each is yielded when it is finished, and nothing goes on until the next is asked for.
 
@@ -126,12 +127,17 @@ class FedGT:
             parameters: The first global model: tensor name -> array.
             begin: The first round, after a server that was interrupted; give the last finished `parameters` with it.
             excluded: Who is left out already.
-            ledger: What was opened before; None is an empty one.
+            ledger: The file of the account of what was opened; or an account. A run that goes on needs it: a sum that was
+                refused before must stay refused. None is an empty account, for a run that nobody will go on with.
 
         Yields:
             One record per round; the last one says why if the run stopped early.
+
+        Raises:
+            SpecError: If a run goes on without its account, or with one of other clients or another promise.
         """
         clients = tuple(sorted(self.grouping.clients))
+        account = self._account(clients, ledger, begun=begin > 1)
         make = grid.message if isinstance(grid, InProcessGrid) else Message
         prekeys = PrekeyStore()
         nodes = FlowerTransport(
@@ -147,7 +153,7 @@ class FedGT:
         federation = Federation(
             run=self.run or f"flower-{secrets.token_hex(8)}",
             transport=nodes,
-            ledger=ledger or Ledger(clients=clients, promised=self.privacy),
+            ledger=account,
             samples=self.samples or dict.fromkeys(clients, 1),
             weighting="equal" if self.samples is None else "samples",
             clip=self.clip,
@@ -186,6 +192,18 @@ class FedGT:
             if record.halt:
                 logger.warning("the run stops after round %d: %s", number, record.halt)
                 return
+
+    def _account(self, clients: Sequence[str], ledger: Ledger | Path | str | None, *, begun: bool) -> Ledger:
+        if isinstance(ledger, Path | str):
+            return Ledger.kept_in(Path(ledger), clients=clients, promised=self.privacy, begun=begun)
+        if ledger is None and begun:
+            raise SpecError(
+                "a run that goes on needs the account of what was opened before: start(..., ledger=PATH), with the same "
+                "path from the first round"
+            )
+        if ledger is not None:
+            Ledger(clients=clients, promised=self.privacy).merge(ledger)
+        return ledger or Ledger(clients=clients, promised=self.privacy)
 
     def _round(
         self,

@@ -8,21 +8,34 @@ Two accounts (docs/privacy.md has the argument).
   rows only. Training sums are not in it: the sum over everybody in one round minus the sum over the kept clients of the
   next has the excluded clients as its support, in any federated learning that drops a client.
 
-A permitted sum counts as revealed from the moment of the permission, whether or not its opening succeeds.
+A permitted sum counts as revealed from the moment of the permission, whether or not its opening succeeds. A ledger that is
+kept in a file is on the disk before a permission is given, so that a server that starts again goes on with the account.
 """
 
+import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from fedgt import strict_json
+from fedgt.durable_file import locked, write_durably
 from fedgt.errors import PrivacyError, SpecError
+from fedgt.foreign_text import plain
 from fedgt.ids import require_distinct_ids
 from fedgt.privacy.support import Support, minimum_support
 from fedgt.types import FloatArray
 
 _log = logging.getLogger(__name__)
+
+_VERSION = 1
+_LARGEST_FILE = 2**28
+
+_Rows: TypeAlias = dict[bytes, FloatArray]  # by their bytes: a row that is known adds nothing
 
 Row = Mapping[str, float]
 """One aggregate as client -> real weight in the sum; clients left out have weight 0."""
@@ -49,7 +62,7 @@ class PrivacyAccount:
 
 
 class Ledger:
-    """The account of one run. It only ever grows; there is no way to take a row back."""
+    """The account of one run, or of several about the same data. It only grows; there is no way to take a row back."""
 
     def __init__(self, *, clients: Sequence[str], promised: int) -> None:
         """Open an account.
@@ -72,10 +85,11 @@ class Ledger:
             )
         self._column = {client: j for j, client in enumerate(sorted(clients))}
         self._promised = promised
-        self._strict: dict[str, list[FloatArray]] = {}
-        self._tests: list[FloatArray] = []
-        self._training: list[FloatArray] = []
+        self._strict: dict[str, _Rows] = {}
+        self._tests: _Rows = {}
+        self._training: _Rows = {}
         self._overridden = False
+        self._path: Path | None = None
 
     @property
     def promised(self) -> int:
@@ -98,10 +112,32 @@ class Ledger:
 
         Returns:
             For each row None when it may be opened, else the reason why not.
+
+        Raises:
+            SpecError: If the ledger is kept in a file that cannot be read or written: nothing may be opened then.
         """
         vectors = [self._vector(row) for row in rows]
+        with ExitStack() as held:
+            if self._path is not None:
+                held.enter_context(locked(self._path))
+                # What another process was permitted meanwhile is opened, too.
+                self.merge(Ledger.load(self._path))
+            verdicts, opened, overridden = self._decide(vectors, models=models, test=test, override=override)
+            if self._path is not None:
+                after = Ledger(clients=tuple(self._column), promised=self._promised)
+                after.merge(self)
+                after._record(opened, models=models, test=test, overridden=overridden)
+                write_durably(self._path, after.to_json())
+            self._record(opened, models=models, test=test, overridden=overridden)
+        return verdicts
+
+    def _decide(
+        self, vectors: Sequence[FloatArray], *, models: str, test: bool, override: bool
+    ) -> tuple[tuple[str | None, ...], list[FloatArray], bool]:
+        """For each row the verdict; the rows to open; whether an override opened one of them."""
         asked = [i for i, vector in enumerate(vectors) if vector.any()]
-        verdicts: list[str | None] = ["no member of the group took part"] * len(rows)
+        verdicts: list[str | None] = ["no member of the group took part"] * len(vectors)
+        overridden = False
         accounts = self._accounts(models, test=test)
         if asked and self._breach(accounts, [vectors[i] for i in asked]) is None:
             for i in asked:
@@ -112,15 +148,18 @@ class Ledger:
                 breach = self._breach(accounts, [*granted, vectors[i]])
                 if breach is not None and override:
                     _log.warning("opened below the promise, as the specification asks: %s", breach)
-                    self._overridden = True
+                    overridden = True
                     breach = None
                 verdicts[i] = breach
                 if breach is None:
                     granted.append(vectors[i])
-        opened = [vectors[i] for i in asked if verdicts[i] is None]
-        self._strict.setdefault(models, []).extend(opened)
-        (self._tests if test else self._training).extend(opened)
-        return tuple(verdicts)
+        return tuple(verdicts), [vectors[i] for i in asked if verdicts[i] is None], overridden
+
+    def _record(self, opened: Iterable[FloatArray], *, models: str, test: bool, overridden: bool) -> None:
+        rows = {row.tobytes(): row for row in opened}
+        self._strict.setdefault(models, {}).update(rows)
+        (self._tests if test else self._training).update(rows)
+        self._overridden |= overridden
 
     def require(self, row: Row, *, models: str, override: bool = False) -> None:
         """As `permit` for one training sum, but a refusal is an error.
@@ -132,11 +171,125 @@ class Ledger:
         if refusal is not None:
             raise PrivacyError(refusal)
 
+    def merge(self, other: "Ledger") -> None:
+        """Add everything that was opened according to another account of the same clients and the same promise.
+
+        Raises:
+            SpecError: If its clients or its promise are others.
+        """
+        if other._column != self._column:
+            strangers = sorted(set(self._column) ^ set(other._column))
+            raise SpecError(
+                f"the two ledgers are about other clients: {', '.join(strangers[:8])} is in one of them only"
+            )
+        if other._promised != self._promised:
+            raise SpecError(
+                f"the ledger promised that sums mix {other._promised} clients, now privacy = {self._promised}: an account "
+                "goes on with its promise; ask for the same one"
+            )
+        for models, rows in other._strict.items():
+            self._strict.setdefault(models, {}).update(rows)
+        self._tests.update(other._tests)
+        self._training.update(other._training)
+        self._overridden |= other._overridden
+
+    def to_json(self) -> bytes:
+        """The account in its canonical form: equal accounts are equal bytes, in whatever order they grew."""
+        every = {key: row.tolist() for rows in self._every() for key, row in rows.items()}
+        order = sorted(every, key=lambda key: every[key])
+        number = {key: position for position, key in enumerate(order)}
+
+        def numbers(rows: _Rows) -> list[int]:
+            return sorted(number[key] for key in rows)
+
+        content = {
+            "version": _VERSION,
+            "promised": self._promised,
+            "clients": list(self._column),
+            "rows": [every[key] for key in order],
+            "strict": {models: numbers(rows) for models, rows in self._strict.items() if rows},
+            "tests": numbers(self._tests),
+            "training": numbers(self._training),
+            "overridden": self._overridden,
+        }
+        return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+    def save(self, path: Path) -> None:
+        """Write the account to a file (mode 0600), whole or not at all; it is on the disk when this returns.
+
+        Raises:
+            SpecError: If it cannot be written.
+        """
+        write_durably(path, self.to_json())
+
+    @classmethod
+    def load(cls, path: Path) -> "Ledger":
+        """Read what `save` wrote.
+
+        Raises:
+            SpecError: If the file cannot be read, is of another version, or is not exactly what `save` writes.
+        """
+        try:
+            with path.open("rb") as file:
+                content = file.read(_LARGEST_FILE + 1)
+        except OSError as error:
+            raise SpecError(f"ledger {path} cannot be read: {error.strerror}") from error
+        if len(content) > _LARGEST_FILE:
+            raise SpecError(f"ledger {path} is larger than {_LARGEST_FILE} bytes")
+        try:
+            raw: dict[str, Any] = strict_json.parse(content)
+            if raw["version"] != _VERSION:
+                raise SpecError(
+                    f"ledger {path} is of version {raw['version']!r:.20}, this fedgt reads {_VERSION}: take the fedgt that "
+                    "wrote it"
+                )
+            ledger = cls(clients=raw["clients"], promised=int(raw["promised"]))
+            rows = [ledger._vector(dict(zip(raw["clients"], row, strict=True))) for row in raw["rows"]]
+            ledger._strict = {models: _chosen(rows, numbers) for models, numbers in raw["strict"].items()}
+            ledger._tests, ledger._training = (_chosen(rows, raw[name]) for name in ("tests", "training"))
+            ledger._overridden = bool(raw["overridden"])
+            same = ledger.to_json() == content
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+            raise SpecError(f"ledger {path} cannot be read: {plain(error)}") from error
+        if not same:
+            raise SpecError(
+                f"ledger {path} is not as fedgt writes it: it was changed or is damaged; nothing may be opened"
+            )
+        return ledger
+
+    @classmethod
+    def kept_in(cls, path: Path, *, clients: Sequence[str], promised: int, begun: bool = False) -> "Ledger":
+        """The account in a file, which has every permission before it is given; several processes may share it.
+
+        Args:
+            path: The file; beside it stands its lock. It is made if it does not exist.
+            clients: Every client id, in any order.
+            promised: The promised r.
+            begun: The run goes on, so the file must be there: an account that is lost cannot be gone on with.
+
+        Raises:
+            SpecError: If the file is missing and the run has begun, cannot be used, or is about other clients or another
+                promise.
+        """
+        ledger = cls(clients=clients, promised=promised)
+        with locked(path):
+            if path.exists():
+                ledger.merge(cls.load(path))
+            elif begun:
+                raise SpecError(
+                    f"ledger {path} is missing: what was opened before is not known, so nothing may be opened now; find the "
+                    "file, or begin a new run from round 1 with a model that no client has trained before"
+                )
+            else:
+                ledger.save(path)
+        ledger._path = path
+        return ledger
+
     def account(self) -> PrivacyAccount:
         """What can be claimed now. The exact r of every account is computed here, which may take seconds for large n."""
         strict = [support.r for rows in self._strict.values() if (support := _support(rows)) is not None]
         cautious = _support(self._tests)
-        combined = _support([*self._tests, *self._training])
+        combined = _support({**self._tests, **self._training})
         return PrivacyAccount(
             promised=self._promised,
             strict=min(strict, default=None),
@@ -145,13 +298,16 @@ class Ledger:
             overridden=self._overridden,
         )
 
-    def _accounts(self, models: str, *, test: bool) -> list[tuple[str, list[FloatArray]]]:
-        strict = ("these local models", self._strict.get(models, []))
+    def _every(self) -> Iterable[_Rows]:
+        return (*self._strict.values(), self._tests, self._training)
+
+    def _accounts(self, models: str, *, test: bool) -> list[tuple[str, _Rows]]:
+        strict = ("these local models", self._strict.get(models, {}))
         return [strict, ("all test rounds together", self._tests)] if test else [strict]
 
-    def _breach(self, accounts: Sequence[tuple[str, list[FloatArray]]], new: Sequence[FloatArray]) -> str | None:
+    def _breach(self, accounts: Sequence[tuple[str, _Rows]], new: Sequence[FloatArray]) -> str | None:
         for name, rows in accounts:
-            support = minimum_support(np.array([*rows, *new]), enough=self._promised)
+            support = minimum_support(np.array([*rows.values(), *new]), enough=self._promised)
             if support is not None and support.lower < self._promised:
                 return self._refusal(name, support)
         return None
@@ -175,9 +331,13 @@ class Ledger:
         for client, weight in row.items():
             if not np.isfinite(weight) or weight < 0:
                 raise SpecError(f"client {client!r} has weight {weight} in a sum; a finite weight >= 0 is needed")
-            vector[self._column[client]] = weight
+            vector[self._column[client]] = weight + 0.0  # no -0.0, which would be another row
         return vector
 
 
-def _support(rows: Sequence[FloatArray]) -> Support | None:
-    return minimum_support(np.array(rows)) if rows else None
+def _chosen(rows: Sequence[FloatArray], numbers: Iterable[int]) -> _Rows:
+    return {rows[number].tobytes(): rows[number] for number in numbers}
+
+
+def _support(rows: _Rows) -> Support | None:
+    return minimum_support(np.array(list(rows.values()))) if rows else None

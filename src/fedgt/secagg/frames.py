@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fedgt import strict_json
 from fedgt.errors import ProtocolError
-from fedgt.secagg import strict_json
 from fedgt.secagg.identity import SIGNATURE_BYTES, Identity, verify
 
 _MAGIC = b"FGT1"

@@ -16,10 +16,10 @@ from typing import Any, Literal, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
+from fedgt import strict_json
 from fedgt.errors import ModulusOverflowError, ProtocolError, SpecError
 from fedgt.foreign_text import plain
 from fedgt.ids import require_distinct_ids, require_id, require_name
-from fedgt.secagg import strict_json
 from fedgt.secagg.fixed_point import FixedPoint
 
 Task: TypeAlias = Literal["mean", "weiszfeld"]

@@ -8,7 +8,7 @@ import pytest
 
 from fedgt.decode import RankedSet
 from fedgt.design import from_matrix
-from fedgt.errors import SpecError
+from fedgt.errors import RunHaltedError, SpecError
 from fedgt.evidence import GradedDecoding
 from fedgt.evidence.decide import GradedStatus
 from fedgt.federation.verdicts import exclude_graded
@@ -178,7 +178,8 @@ def test_when_everybody_is_left_out_the_run_stops() -> None:
     everybody = decoding(0.99, 0.99, 0.99, 0.99, 0.99)
     found = exclude_graded(GROUPING, ALL, everybody, last=True, on_untested="exclude")
     assert found.halt
-    assert found.kept == ()
+    with pytest.raises(RunHaltedError, match="nobody is left"):
+        _ = found.kept
     assert "nobody is left, so the run stops" in found.reason
 
 

@@ -1,0 +1,65 @@
+"""Files that must not be lost or half written: what is in them is on the disk before anybody relies on it."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedgt.errors import SpecError
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Put a file in the place of another, whole or not at all; only its owner can read it (mode 0600).
+
+    It is on the disk, name and all, when this returns: a crash at any moment leaves the old file or the new one.
+
+    Raises:
+        SpecError: If it cannot be written; the old file is as it was.
+    """
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        try:
+            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+        if os.name == "posix":
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+    except OSError as error:
+        raise SpecError(f"{path} cannot be written: {error.strerror}") from error
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock that belongs to a file, so that no other process reads it, decides, and writes it at the same time.
+
+    The lock is an empty file beside it; it ends with the process, however that ends.
+
+    Raises:
+        SpecError: If there are no locks here: on some network file systems, and where the system has none.
+    """
+    try:
+        import fcntl
+    except ImportError as error:
+        raise SpecError(f"{path}: this system has no file locks, so two servers could use it at once") from error
+    try:
+        lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise SpecError(f"{path} cannot be locked: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            raise SpecError(f"{path} cannot be locked ({error.strerror}): keep it on a local disk") from error
+        yield
+    finally:
+        os.close(lock)
