@@ -6,7 +6,7 @@ log P(benign | t) - log P(malicious | t), as `L^APP` in the paper: small means s
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,43 @@ def frozen(array: npt.ArrayLike, dtype: type[ScalarT]) -> npt.NDArray[ScalarT]:
     copy: npt.NDArray[ScalarT] = np.array(array, dtype=dtype)
     copy.setflags(write=False)
     return copy
+
+
+def as_array(value: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
+    """An array of numbers (or strings) out of whatever a user gives.
+
+    Args:
+        value: The argument.
+        name: What to call it in a message.
+
+    Raises:
+        ShapeError: If rows have different lengths, or entries are no single values.
+    """
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise ShapeError(f"{name} are no array: {error}") from None
+    if array.dtype.kind == "O":
+        raise ShapeError(
+            f"{name} hold Python objects (such as {array.ravel()[:1].tolist()}); an array of numbers is needed"
+        )
+    return array
+
+
+def as_numbers(value: npt.ArrayLike, name: str) -> FloatArray:
+    """float64[...] out of whatever a user gives: booleans and integers too, NaN and infinity as they are.
+
+    Args:
+        value: The argument.
+        name: What to call it in a message.
+
+    Raises:
+        ShapeError: If it is no array of real numbers.
+    """
+    array = as_array(value, name)
+    if array.dtype.kind not in "biuf":
+        raise ShapeError(f"{name} have dtype {array.dtype}; real numbers are needed")
+    return array.astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -9,14 +9,15 @@ from fedgt.evidence.by_margins.hypotheses import FEWEST_CLASSES, Hypothesis, cla
 from fedgt.evidence.by_margins.margin_evidence import MarginEvidence
 from fedgt.evidence.by_margins.second_opinion import SecondOpinion
 from fedgt.evidence.by_margins.spread import label_spread
-from fedgt.evidence.compare import GradedScreen, graded_screen
+from fedgt.evidence.compare import GradedScreen, graded_screen, left_out, too_few
 from fedgt.evidence.contrast import Contrasts, contrasts
 from fedgt.evidence.decide import GradedDecoding, decode_graded, sparse_prior
 from fedgt.evidence.harm import Damage, LabelFinding, damage, label_under_attack
-from fedgt.evidence.scores import class_losses, margins, outputs
+from fedgt.evidence.scores import checked_scores, class_losses, margins, outputs
 from fedgt.evidence.sets import SetPosterior, decode_sets, largest_scored
 from fedgt.evidence.several_tests import together
 from fedgt.evidence.significance import SIGNIFICANT, evidence_of_difference
+from fedgt.evidence.usable import UsableScores, unscored, usable_scores
 from fedgt.evidence.weights import GradedEvidence
 
 __all__ = [
@@ -32,6 +33,8 @@ __all__ = [
     "MarginEvidence",
     "SecondOpinion",
     "SetPosterior",
+    "UsableScores",
+    "checked_scores",
     "class_losses",
     "class_steps",
     "contrasts",
@@ -43,9 +46,13 @@ __all__ = [
     "label_spread",
     "label_under_attack",
     "largest_scored",
+    "left_out",
     "margin_screen",
     "margins",
     "outputs",
     "sparse_prior",
     "together",
+    "too_few",
+    "unscored",
+    "usable_scores",
 ]

@@ -103,13 +103,14 @@ def graded_screen(
     rows = layers.reshape(len(layers), -1)
     broken = ~closed & ~(np.abs(rows) < LARGEST_USABLE).all(axis=1)
     observed = ~np.isnan(losses[~closed & ~broken]).all(axis=0)
-    unscored = ~closed & ~broken & ~(np.abs(losses[:, observed]) < LARGEST_USABLE).all(axis=1)
+    needed = observed if label is None else observed & (np.arange(losses.shape[1]) == label)
+    unscored = ~closed & ~broken & ~((np.abs(losses[:, needed]) < LARGEST_USABLE).all(axis=1) & needed.any())
     tested = ~(closed | broken | unscored)
     omitted = left_out(closed, broken, unscored)
     parts = contrasts(w[tested], samples)
     loss = np.full(len(rows), np.nan)
-    if observed.any():
-        loss[tested] = losses[tested][:, observed].mean(axis=1)
+    if tested.any():
+        loss[tested] = losses[tested][:, observed & np.isfinite(losses[tested]).all(axis=0)].mean(axis=1)
     if parts.size < 2:
         return too_few(tested, loss, omitted)
     # One centred copy of the group means; everything else follows from its scalar products.

@@ -8,11 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgt.errors import CalibrationError, ShapeError
-from fedgt.types import FloatArray, IntArray
+from fedgt.types import FloatArray, IntArray, as_array, as_numbers
 
 
 def class_losses(logits: npt.ArrayLike, labels: npt.ArrayLike) -> FloatArray:
     """float64[classes]: the mean cross-entropy of each class, in nats; NaN for a class without a sample.
+
+    A score that is not finite spoils its own class only.
 
     Args:
         logits: float[samples, classes], or log-probabilities.
@@ -22,7 +24,7 @@ def class_losses(logits: npt.ArrayLike, labels: npt.ArrayLike) -> FloatArray:
         ShapeError: If the shapes do not fit, or a label is none of the classes.
         CalibrationError: If there is no sample.
     """
-    scores, true = _checked(logits, labels)
+    scores, true = checked_scores(logits, labels)
     with np.errstate(
         all="ignore"
     ):  # a model that diverged has no finite loss; who compares losses leaves its group out
@@ -42,7 +44,7 @@ def margins(logits: npt.ArrayLike, labels: npt.ArrayLike) -> FloatArray:
     Raises:
         ShapeError, CalibrationError: As `class_losses`.
     """
-    scores, true = _checked(logits, labels)
+    scores, true = checked_scores(logits, labels)
     with np.errstate(all="ignore"):
         means = _class_means(scores - scores.mean(axis=1, keepdims=True), true, scores.shape[1])
     return means[np.unique(true)]
@@ -61,7 +63,7 @@ def outputs(logits: npt.ArrayLike, labels: npt.ArrayLike) -> FloatArray:
     Raises:
         ShapeError, CalibrationError: As `class_losses`.
     """
-    scores, true = _checked(logits, labels)
+    scores, true = checked_scores(logits, labels)
     with np.errstate(all="ignore"):
         preference = (scores - scores.mean(axis=1, keepdims=True)).mean(axis=0)
     return np.concatenate([class_losses(scores, true)[np.unique(true)], preference])
@@ -69,22 +71,39 @@ def outputs(logits: npt.ArrayLike, labels: npt.ArrayLike) -> FloatArray:
 
 def _class_means(values: FloatArray, labels: IntArray, classes: int) -> FloatArray:
     """float64[classes, columns]: the mean of the rows of each class; NaN for a class without a row."""
-    member = labels[None] == np.arange(classes)[:, None]
-    sizes = member.sum(axis=1, keepdims=True)
     means: FloatArray = np.full((classes, values.shape[1]), np.nan)
-    present = sizes[:, 0] > 0
-    means[present] = member[present].astype(np.float64) @ values / sizes[present]
+    # By sums over the samples of each class, not by a product with all of them: 0 times infinity is no number.
+    for present in np.unique(labels).tolist():
+        means[present] = values[labels == present].mean(axis=0)
     return means
 
 
-def _checked(logits: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[FloatArray, IntArray]:
-    scores, true = np.asarray(logits, dtype=np.float64), np.asarray(labels)
+def checked_scores(logits: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[FloatArray, IntArray]:
+    """The scores as float64[samples, classes] and the labels as int64[samples], of one length.
+
+    Args:
+        logits: float[samples, classes], or log-probabilities; any number may be missing (NaN) or infinite.
+        labels: int[samples], counted from 0.
+
+    Raises:
+        ShapeError: If a shape or dtype does not fit, or a label is none of the classes.
+        CalibrationError: If there is no sample.
+    """
+    scores, true = as_numbers(logits, "logits"), as_array(labels, "labels")
     if scores.ndim != 2 or true.shape != scores.shape[:1]:
         raise ShapeError(
-            f"logits of shape {scores.shape} and labels of shape {true.shape}; [samples, classes] and [samples]"
+            f"logits of shape {scores.shape} and labels of shape {true.shape}; [samples, classes] and [samples] are needed, "
+            "so two scores (0 and the logit) where a model has one for two classes"
         )
     if not true.size:
         raise CalibrationError("the validation set is empty, so no loss can be measured; give the server some samples")
-    if true.dtype.kind not in "iu" or int(true.min()) < 0 or int(true.max()) >= scores.shape[1]:
-        raise ShapeError(f"labels from {true.min()} to {true.max()} for {scores.shape[1]} classes, counted from 0")
+    if true.dtype.kind not in "iu":
+        raise ShapeError(
+            f"labels have dtype {true.dtype}; integers are needed, the number of each sample's class from 0"
+        )
+    if int(true.min()) < 0 or int(true.max()) >= scores.shape[1]:
+        raise ShapeError(
+            f"labels from {true.min()} to {true.max()} for {scores.shape[1]} classes, which are counted from 0; give the "
+            "column of the scores that belongs to each sample's class"
+        )
     return scores, true.astype(np.int64)

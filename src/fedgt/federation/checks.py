@@ -1,3 +1,134 @@
+<<<<<<< HEAD
+"""What a test round needs, checked before anything is asked: sums that cannot be compared are privacy spent for nothing.
+
+The scores of the first model are there to check the validation set against.
+"""
+
+import numpy as np
+
+from fedgt.design import Design
+from fedgt.errors import CalibrationError, ShapeError, SpecError
+from fedgt.evidence import FEWEST_CLASSES, checked_scores, contrasts, unscored
+from fedgt.federation.settings import Federation, ScreenSettings, Validation
+from fedgt.grouping import Grouping
+from fedgt.screen import layer_features
+from fedgt.types import FloatArray, IntArray, Parameters, as_numbers
+
+
+def check_test(
+    federation: Federation,
+    parameters: Parameters,
+    grouping: Grouping,
+    validation: Validation,
+    settings: ScreenSettings,
+    *,
+    further: bool,
+) -> None:
+    """Refuse before a sum is opened what would fail after it.
+
+    Args:
+        federation: Who takes part.
+        parameters: The global model at the start of the round.
+        grouping: Who shares a group.
+        validation: The server's validation set.
+        settings: How groups are tested.
+        further: Whether there is evidence of earlier test rounds, so that a few groups may be enough.
+
+    Raises:
+        SpecError: If there is no such layer, the validation set does not fit the model, a client has no sample, or the
+            groups of the design cannot be compared.
+    """
+    _check_layer(settings, parameters, grouping.design)
+    scores, labels = _scored(validation, parameters)
+    present = np.unique(labels[~unscored(scores)])
+    if settings.source_label is not None and settings.source_label not in present:
+        raise SpecError(
+            f"source label {settings.source_label} has no sample in the validation set, which has those of labels "
+            f"{', '.join(map(str, present.tolist()))}: take some, or leave it out"
+        )
+    if settings.kind == "graded" and settings.features == "margins" and len(present) < FEWEST_CLASSES:
+        raise SpecError(
+            f"features = 'margins', but the validation set has samples of {len(present)} classes; {FEWEST_CLASSES} are "
+            "needed, because the noise of one pair of classes is learnt from the others: take features = 'weights'"
+        )
+    weights = np.array([federation.weight(client) for client in grouping.clients], dtype=np.float64)
+    samples = np.array([federation.samples[client] for client in grouping.clients], dtype=np.float64)
+    poor = next(
+        (client for client, w, n in zip(grouping.clients, weights, samples, strict=True) if min(w, n) <= 0), None
+    )
+    if poor is not None:
+        raise SpecError(f"client {poor!r} has {federation.samples[poor]} samples; whoever is tested needs at least 1")
+    if settings.kind != "graded":
+        return
+    equal = settings.features == "margins"
+    size = contrasts(grouping.design.matrix * weights, np.ones_like(samples) if equal else samples).size
+    if size < 2 and not further:
+        raise SpecError(
+            f"the groups of design {grouping.design.name!r} have {size} independent differences, and graded evidence "
+            "compares at least 2: take more groups (four where sample counts differ), or kind = 'clusters'"
+        )
+    if settings.features == "outputs":
+        _check_features(len(present) + scores.shape[1], "losses and outputs of the classes give", grouping.design)
+
+
+def _check_layer(settings: ScreenSettings, parameters: Parameters, design: Design) -> None:
+    if settings.layer not in parameters:
+        raise SpecError(
+            f"classification layer {settings.layer!r} is no tensor of the model; it has {', '.join(parameters)}"
+        )
+    kind = parameters[settings.layer].dtype
+    layer = as_numbers(parameters[settings.layer], f"the entries of layer {settings.layer!r}")
+    if layer.ndim == 0 or not layer.size or kind.kind != "f":
+        raise SpecError(
+            f"classification layer {settings.layer!r} has shape {layer.shape} and dtype {kind}; the weights [classes, "
+            f"inputs] are needed: name another tensor of {', '.join(parameters)}"
+        )
+    what = f"layer {settings.layer!r} gives"
+    if settings.kind != "graded":
+        features = layer_features(by_class(layer[None]), settings.source_label).shape[1]
+        if settings.kind == "significant-clusters":
+            _check_features(features, what, design)
+    elif settings.features == "weights":
+        _check_features(layer.size, what, design)
+
+
+def _check_features(features: int, what: str, design: Design) -> None:
+    # Whoever leaves makes groups of another rank: as many groups as there are may be independent.
+    if design.groups > 2 and features < design.groups:
+        raise SpecError(
+            f"{what} {features} features of each group, and design {design.name!r} has {design.groups} groups; more "
+            "features than differences of groups are needed: take a larger layer (or features = 'weights'), fewer groups, "
+            "or kind = 'clusters'"
+        )
+
+
+def by_class(layers: FloatArray) -> FloatArray:
+    """float[groups, classes, inputs] of layers with more dimensions, as those of a convolution; others as they are."""
+    return layers.reshape(*layers.shape[:2], -1) if layers.ndim > 3 else layers
+
+
+def _scored(validation: Validation, parameters: Parameters) -> tuple[FloatArray, IntArray]:
+    """The scores of the first model and the labels, if they fit."""
+    try:
+        scores, labels = checked_scores(validation.logits(parameters), validation.labels)
+    except (ShapeError, CalibrationError) as error:
+        raise SpecError(f"the validation set does not fit the model: {error}") from error
+    if scores.shape[1] < 2:
+        raise SpecError(
+            f"Validation.logits gives {scores.shape[1]} score per sample; one per class is needed, at least 2: for a model "
+            "with one logit give [0, logit]"
+        )
+    if unscored(scores).all():
+        raise SpecError("the model gives no validation sample a finite score: nothing that it becomes could be tested")
+    if validation.inputs is not None:
+        seen = as_numbers(validation.inputs(parameters), "Validation.inputs")
+        if seen.ndim != 2 or len(seen) != len(labels):
+            raise SpecError(
+                f"Validation.inputs gives shape {seen.shape} for {len(labels)} samples; [samples, features] is needed, what "
+                "the classification layer sees of each"
+            )
+    return scores, labels
+=======
 """What would fail after the first sum is refused before it: the model, the validation set, the promise of the plan."""
 
 from collections.abc import Mapping
@@ -93,3 +224,4 @@ def check_validation(
             f"{', '.join(map(str, np.unique(labels).tolist()))}); take more, or leave it out"
         )
     check_layer(screen, parameters, grouping.design, validation)
+>>>>>>> main

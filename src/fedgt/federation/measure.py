@@ -10,74 +10,33 @@ from functools import partial
 
 import numpy as np
 
-from fedgt.design import Design
-from fedgt.errors import SpecError
 from fedgt.evidence import (
     FEWEST_CLASSES,
     SIGNIFICANT,
     GradedEvidence,
     GradedScreen,
     SecondOpinion,
+    UsableScores,
     class_losses,
     class_steps,
     evidence_of_difference,
     graded_screen,
     label_spread,
+    left_out,
     margin_screen,
     margins,
     outputs,
+    too_few,
+    unscored,
+    usable_scores,
 )
+from fedgt.federation.checks import by_class
 from fedgt.federation.settings import Federation, ScreenSettings, Validation
 from fedgt.federation.sums import mean_update, plus
 from fedgt.grouping import Grouping
 from fedgt.screen import ScreenResult, all_negative, cluster_screen, layer_features, measure
 from fedgt.secagg import GroupSum
 from fedgt.types import FloatArray, Parameters
-
-
-def check_layer(settings: ScreenSettings, parameters: Parameters, design: Design, validation: Validation) -> None:
-    """Refuse before a sum is opened what would fail after it.
-
-    Raises:
-        SpecError: If there is no such layer, too few features to compare the groups of the design, or too few labels.
-    """
-    if settings.layer not in parameters:
-        raise SpecError(
-            f"classification layer {settings.layer!r} is no tensor of the model; it has {', '.join(parameters)}"
-        )
-    layer = parameters[settings.layer]
-    if settings.kind == "clusters":
-        layer_features(layer[None], settings.source_label)
-        return
-    if settings.kind == "graded" and settings.features == "margins":
-        _check_margins(settings, validation)
-        return
-    if settings.kind == "significant-clusters":
-        features, what = layer_features(layer[None], settings.source_label).shape[1], f"layer {settings.layer!r} gives"
-    elif settings.features == "weights":
-        features, what = layer.size, f"layer {settings.layer!r} gives"
-    else:
-        features, what = len(np.unique(validation.labels)) + len(layer), "losses and outputs of the classes give"
-    contrasts = int(np.linalg.matrix_rank(design.matrix)) - 1
-    if contrasts > 1 and features <= contrasts:
-        raise SpecError(
-            f"{what} {features} features of each group, and design {design.name!r} has {contrasts} contrasts of groups; "
-            "more features than contrasts are needed: take a larger layer (or features = 'weights'), fewer groups, or "
-            "kind = 'clusters'"
-        )
-
-
-def _check_margins(settings: ScreenSettings, validation: Validation) -> None:
-    present = len(np.unique(validation.labels))
-    if present < FEWEST_CLASSES:
-        raise SpecError(
-            f"features = 'margins', but the validation set has samples of {present} classes; {FEWEST_CLASSES} are "
-            "needed, because the noise of one pair of classes is learnt from the others: take features = 'weights'"
-        )
-    if settings.source_label is not None and settings.source_label not in validation.labels:
-        raise SpecError(
-            f"source label {settings.source_label} has no sample in the validation set; take some, or leave it out"
-        )
 
 
 def clusters_of(
@@ -93,13 +52,16 @@ def clusters_of(
     layers = np.full((len(sums), *parameters[settings.layer].shape), np.nan)
     for i, one in enumerate(sums):
         if one.total is not None:
-            mean = plus(parameters, mean_update(one))
-            layers[i] = mean[settings.layer]
+            layers[i] = plus(parameters, mean_update(one))[settings.layer]
+    used = _scores(parameters, sums, validation)
+    for i, scores in enumerate(used.models[1:]):
+        # A model without a score predicts nothing: its group is left out.
+        if scores is not None and not unscored(scores).any():
             utilities[i] = measure(
-                settings.measured, validation.predict(mean), validation.labels, source_label=settings.source_label
+                settings.measured, scores.argmax(axis=1), used.labels, source_label=settings.source_label
             )
     erased = np.array([one.total is None for one in sums])
-    features = layer_features(layers, settings.source_label)
+    features = layer_features(by_class(layers), settings.source_label)
     if settings.kind == "significant-clusters":
         found = evidence_of_difference(
             features,
@@ -113,9 +75,9 @@ def clusters_of(
                 utilities,
                 erased=erased,
                 reason=f"no significant difference: a line through the groups is {found:.3g} nats more likely than noise, "
-                f"{SIGNIFICANT:.3g} are needed, so all are negative",
+                f"{SIGNIFICANT:.3g} are needed, so all are negative{_also(used.note)}",
             )
-    return cluster_screen(
+    screened = cluster_screen(
         features,
         utilities,
         erased=erased,
@@ -124,6 +86,7 @@ def clusters_of(
         restarts=settings.restarts,
         seed=settings.seed,
     )
+    return replace(screened, reason=screened.reason + _also(used.note))
 
 
 def graded_of(
@@ -144,31 +107,43 @@ def graded_of(
         validation: The server's validation set.
         settings: How groups are tested.
     """
-    labels = np.asarray(validation.labels)
-    layers: list[FloatArray | None] = []
-    scores: list[FloatArray | None] = []
-    for one in sums:
-        update = None if one.total is None else mean_update(one)
-        layers.append(None if update is None else update[settings.layer])
-        scores.append(
-            None if update is None else np.asarray(validation.logits(plus(parameters, update)), dtype=np.float64)
-        )
+    used = _scores(parameters, sums, validation)
+    found = _graded(federation, sums, parameters, grouping, validation, settings, used)
+    return replace(found, reason=found.reason + _also(used.note))
+
+
+def _graded(
+    federation: Federation,
+    sums: Sequence[GroupSum],
+    parameters: Parameters,
+    grouping: Grouping,
+    validation: Validation,
+    settings: ScreenSettings,
+    used: UsableScores,
+) -> GradedScreen:
+    labels, scores = used.labels, used.models[1:]
     losses = _stacked([None if one is None else class_losses(one, labels) for one in scores])
     weights, erased = real_rows(federation, grouping), np.array([one.total is None for one in sums])
     samples = [federation.samples[client] for client in grouping.clients]
     by_features = partial(graded_screen, weights=weights, samples=samples, erased=erased, label=settings.source_label)
     if settings.features == "outputs":
         return by_features(_stacked([None if one is None else outputs(one, labels) for one in scores]), losses)
-    present, counts = np.unique(labels, return_counts=True)
-    if erased.all() and settings.features == "margins":
-        losses = np.full((len(sums), int(present[-1]) + 1), np.nan)
+    by_scores = used.exact()
+    present, counts = np.unique(by_scores.labels, return_counts=True)
+    asked = settings.source_label is None or settings.source_label in present
+    if settings.features == "margins" and (erased.all() or len(present) < FEWEST_CLASSES or not asked):
+        nothing = np.zeros(len(sums), dtype=np.bool_)
+        few = (
+            "" if erased.all() else "; too few classes have a sample that all models score, without probabilities of 0"
+        )
+        return too_few(nothing, np.full(len(sums), np.nan), left_out(erased, nothing, nothing) + few)
     margin = np.full((len(sums), len(present), losses.shape[1]), np.nan)
-    for group, one_score in enumerate(scores):
-        if one_score is not None:
-            margin[group] = margins(one_score, labels)
+    for group, one_score in enumerate(by_scores.models[1:]):
+        if one_score is not None and len(present):
+            margin[group] = margins(one_score, by_scores.labels)
     steps = None
     if settings.features == "margins" or len(present) >= FEWEST_CLASSES:
-        steps = _steps(parameters, scores, validation)
+        steps = _steps(parameters, by_scores, validation)
     by_margins = partial(
         margin_screen,
         margin,
@@ -181,12 +156,14 @@ def graded_of(
     )
     if settings.features == "margins":
         return by_margins()
-    found = by_features(_stacked(layers), losses)
+    updates = [None if one.total is None else mean_update(one)[settings.layer] for one in sums]
+    found = by_features(by_class(_stacked(updates)), losses)
     if not isinstance(found.evidence, GradedEvidence):
         return found
-    if steps is None:
+    first = by_scores.models[0]
+    if steps is None or first is None or not asked:
         return replace(found, reason=f"{found.reason}; {_why_no_opinion(validation)}")
-    start = margins(np.asarray(validation.logits(parameters), dtype=np.float64), labels)
+    start = margins(first, by_scores.labels)
     opinion = SecondOpinion(
         spread=label_spread(
             margin[found.tested], start, steps=steps, weights=weights[found.tested], samples=samples, counts=counts
@@ -204,22 +181,35 @@ def _why_no_opinion(validation: Validation) -> str:
     elif len(np.unique(validation.labels)) < FEWEST_CLASSES:
         cause = f"the validation set has fewer than {FEWEST_CLASSES} classes"
     else:
-        cause = "what a model says or sees is not finite"
+        cause = "what the models say or see is not finite (probabilities of 0)"
     return f"no second opinion, because {cause}: clients that own other classes may be accused"
 
 
-def _steps(parameters: Parameters, scores: Sequence[FloatArray | None], validation: Validation) -> FloatArray | None:
+def _steps(parameters: Parameters, used: UsableScores, validation: Validation) -> FloatArray | None:
     """How training on whole classes moves the margins; None where the inputs of the classification layer are not known."""
-    whole = [one for one in scores if one is not None and np.isfinite(one).all()]
-    if validation.inputs is None or not whole:
+    start, whole = used.models[0], [one for one in used.models[1:] if one is not None and np.isfinite(one).all()]
+    if validation.inputs is None or start is None or not whole:
         return None
     # From half way, so that the step is that of a whole round: from where it starts to the mean of where groups end.
-    start = np.asarray(validation.logits(parameters), dtype=np.float64)
     halfway = (start + np.mean(whole, axis=0)) / 2
-    inputs = np.asarray(validation.inputs(parameters), dtype=np.float64)
+    inputs = np.asarray(validation.inputs(parameters), dtype=np.float64)[used.kept]
     if not (np.isfinite(halfway).all() and np.isfinite(inputs).all()):
         return None
-    return class_steps(halfway, inputs, np.asarray(validation.labels))
+    return class_steps(halfway, inputs, used.labels)
+
+
+def _scores(parameters: Parameters, sums: Sequence[GroupSum], validation: Validation) -> UsableScores:
+    """What the first model and the mean of each open group say about the validation samples that they can be compared on."""
+    models: list[Parameters | None] = [parameters]
+    models += [None if one.total is None else plus(parameters, mean_update(one)) for one in sums]
+    return usable_scores(
+        [None if one is None else np.asarray(validation.logits(one), dtype=np.float64) for one in models],
+        np.asarray(validation.labels),
+    )
+
+
+def _also(note: str) -> str:
+    return f"; {note}" if note else ""
 
 
 def _stacked(rows: Sequence[FloatArray | None]) -> FloatArray:

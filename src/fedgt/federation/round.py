@@ -26,7 +26,8 @@ from fedgt.evidence import (
     label_under_attack,
     together,
 )
-from fedgt.federation.measure import check_layer, clusters_of, graded_of, real_rows
+from fedgt.federation.checks import check_test
+from fedgt.federation.measure import clusters_of, graded_of, real_rows
 from fedgt.federation.settings import DecodeSettings, Federation, ScreenSettings, Validation
 from fedgt.federation.sums import RoundResult, joined, mean_update, plus, take, unusable
 from fedgt.federation.verdicts import Exclusion, exclude, exclude_graded
@@ -131,8 +132,11 @@ def screening_round(
         before: What the tests before would decide. It stands where this one cannot be explained, or has no evidence.
         last: Whether no further test round follows: then undecided clients are decided.
     """
-    check_layer(screen, parameters, grouping.design, validation)
+    check_test(federation, parameters, grouping, validation, screen, further=bool(earlier))
     largest = decoding.largest_graded(grouping.design.clients, screen.features) if screen.kind == "graded" else 0
+    if screen.kind != "graded":
+        # What the decoder would refuse after the sums are opened it refuses now.
+        _decoded(grouping, Outcomes(values=np.zeros(grouping.design.groups, dtype=np.int8)), decoding)
     groups = [grouping.members(i, present) for i in range(grouping.design.groups)]
     taken = take(federation, parameters, round=round, purpose="test", groups=groups, test=True)
     sums = taken.sums.sums

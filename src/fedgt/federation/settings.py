@@ -196,6 +196,11 @@ class ScreenSettings:
         for name, value, known in (("kind", self.kind, SCREEN_KINDS), ("features", self.features, FEATURES)):
             if value not in known:
                 raise SpecError(f"unknown {name} {value!r}; known are {', '.join(known)}")
+        if self.utility is not None:
+            object.__setattr__(self, "utility", Utility.parse(self.utility))
+        label = self.source_label
+        if label is not None and (isinstance(label, bool) or not isinstance(label, int | np.integer) or label < 0):
+            raise SpecError(f"source label {label!s}; the number of a class is needed, an integer from 0")
         if self.kind == "graded" and self.utility is not None:
             raise SpecError(
                 f"utility {self.utility.value!r} belongs to the screen with one bit a group; graded evidence looks at the "
