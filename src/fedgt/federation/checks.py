@@ -1,6 +1,6 @@
-"""What a run and its tests need, checked before anything is asked: sums that say nothing are privacy spent for nothing.
+"""What would fail after the first sum is refused before it: the model, the validation set, the promise of the plan.
 
-The scores of the first model are there to check the validation set against.
+Sums that cannot be compared are privacy spent for nothing. The first model's scores are there to check the validation set.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ import numpy as np
 from fedgt.design import Design
 from fedgt.errors import CalibrationError, ShapeError, SpecError
 from fedgt.evidence import FEWEST_CLASSES, checked_scores, contrasts, unscored
+from fedgt.federation.measure import by_class, real_rows
 from fedgt.federation.settings import DecodeSettings, Federation, ScreenSettings, Validation
 from fedgt.grouping import Grouping
 from fedgt.privacy import minimum_support
@@ -32,8 +33,7 @@ def check_plan(
     if screen.round > rounds:
         raise SpecError(f"screen.round = {screen.round}, but there are {rounds} rounds")
     promised = federation.ledger.promised
-    weights = np.array([federation.weight(client) for client in grouping.clients], dtype=np.float64)
-    support = minimum_support(grouping.design.matrix * weights, enough=promised)
+    support = minimum_support(real_rows(federation, grouping), enough=promised)
     if support is None or support.lower < promised:
         reached = "nothing" if support is None else f"r = {support.upper}"
         raise SpecError(
@@ -81,13 +81,15 @@ def check_test(
         further: Whether there is evidence of earlier test rounds, so that a few groups may be enough.
 
     Raises:
-        SpecError: If there is no such layer, the validation set does not fit the model, a client has no sample, or the
-            groups of the design cannot be compared.
+        ShapeError, CalibrationError: If labels, scores or inputs do not have the form they need, or there are none.
+        SpecError: If there is no such layer, the source label has no sample, a client has none, or the groups of the design
+            cannot be compared.
     """
     _check_layer(settings, parameters, grouping.design)
     scores, labels = _scored(validation, parameters)
     present = np.unique(labels[~unscored(scores)])
-    if settings.source_label is not None and settings.source_label not in present:
+    needed = settings.kind == "graded" or settings.measured.needs_source_label
+    if settings.source_label is not None and needed and settings.source_label not in present:
         raise SpecError(
             f"source label {settings.source_label} has no sample in the validation set, which has those of labels "
             f"{', '.join(map(str, present.tolist()))}: take some, or leave it out"
@@ -148,28 +150,23 @@ def _check_features(features: int, what: str, design: Design) -> None:
         )
 
 
-def by_class(layers: FloatArray) -> FloatArray:
-    """float[groups, classes, inputs] of layers with more dimensions, as those of a convolution; others as they are."""
-    return layers.reshape(*layers.shape[:2], -1) if layers.ndim > 3 else layers
-
-
 def _scored(validation: Validation, parameters: Parameters) -> tuple[FloatArray, IntArray]:
     """The scores of the first model and the labels, if they fit."""
     try:
         scores, labels = checked_scores(validation.logits(parameters), validation.labels)
     except (ShapeError, CalibrationError) as error:
-        raise SpecError(f"the validation set does not fit the model: {error}") from error
+        raise type(error)(f"the validation set does not fit the model: {error}") from error
     if scores.shape[1] < 2:
-        raise SpecError(
+        raise ShapeError(
             f"Validation.logits gives {scores.shape[1]} score per sample; one per class is needed, at least 2: for a model "
             "with one logit give [0, logit]"
         )
     if unscored(scores).all():
-        raise SpecError("the model gives no validation sample a finite score: nothing that it becomes could be tested")
+        raise ShapeError("the model gives no validation sample a finite score: nothing that it becomes could be tested")
     if validation.inputs is not None:
         seen = as_numbers(validation.inputs(parameters), "Validation.inputs")
         if seen.ndim != 2 or len(seen) != len(labels):
-            raise SpecError(
+            raise ShapeError(
                 f"Validation.inputs gives shape {seen.shape} for {len(labels)} samples; [samples, features] is needed, what "
                 "the classification layer sees of each"
             )
