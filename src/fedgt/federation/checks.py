@@ -1,18 +1,64 @@
-<<<<<<< HEAD
-"""What a test round needs, checked before anything is asked: sums that cannot be compared are privacy spent for nothing.
+"""What would fail after the first sum is refused before it: the model, the validation set, the promise of the plan.
 
-The scores of the first model are there to check the validation set against.
+Sums that cannot be compared are privacy spent for nothing. The first model's scores are there to check the validation set.
 """
+
+from collections.abc import Mapping
 
 import numpy as np
 
 from fedgt.design import Design
 from fedgt.errors import CalibrationError, ShapeError, SpecError
 from fedgt.evidence import FEWEST_CLASSES, checked_scores, contrasts, unscored
-from fedgt.federation.settings import Federation, ScreenSettings, Validation
+from fedgt.federation.measure import by_class, real_rows
+from fedgt.federation.settings import DecodeSettings, Federation, ScreenSettings, Validation
 from fedgt.grouping import Grouping
+from fedgt.privacy import minimum_support
 from fedgt.screen import layer_features
 from fedgt.types import FloatArray, IntArray, Parameters, as_numbers
+
+
+def check_plan(
+    federation: Federation, grouping: Grouping, screen: ScreenSettings, decode: DecodeSettings, rounds: int
+) -> None:
+    """The groups against the promise and the clients.
+
+    Raises:
+        SpecError: If the groups are of other clients, their sums would break the promise, no round is left for the test, or
+            more attackers are asked for than can be searched.
+    """
+    if set(grouping.clients) != set(federation.samples):
+        differ = sorted(set(grouping.clients) ^ set(federation.samples))
+        raise SpecError(f"the groups and the numbers of samples are of different clients: {', '.join(differ)}")
+    if screen.round > rounds:
+        raise SpecError(f"screen.round = {screen.round}, but there are {rounds} rounds")
+    promised = federation.ledger.promised
+    support = minimum_support(real_rows(federation, grouping), enough=promised)
+    if support is None or support.lower < promised:
+        reached = "nothing" if support is None else f"r = {support.upper}"
+        raise SpecError(
+            f"privacy = {promised}, but the group sums of design {grouping.design.name!r} give {reached} at most; take "
+            "another design, or promise less"
+        )
+    if screen.kind == "graded":
+        decode.largest_graded(grouping.design.clients, screen.features)
+
+
+def check_model(parameters: object) -> None:
+    """The first global model.
+
+    Raises:
+        ShapeError: If it is no mapping from names to numeric arrays.
+    """
+    if not isinstance(parameters, Mapping) or not parameters:
+        raise ShapeError(
+            f"the model is a {type(parameters).__name__}; a dict of arrays is needed: tensor name -> array"
+        )
+    for name, array in parameters.items():
+        if not isinstance(name, str) or not isinstance(array, np.ndarray):
+            raise ShapeError(f"tensor {name!r} of the model is a {type(array).__name__}; a numpy array is needed")
+    if not any(array.dtype.kind == "f" for array in parameters.values()):
+        raise ShapeError(f"no tensor of the model ({', '.join(parameters)}) is floating-point: nothing can be averaged")
 
 
 def check_test(
@@ -35,13 +81,15 @@ def check_test(
         further: Whether there is evidence of earlier test rounds, so that a few groups may be enough.
 
     Raises:
-        SpecError: If there is no such layer, the validation set does not fit the model, a client has no sample, or the
-            groups of the design cannot be compared.
+        ShapeError, CalibrationError: If labels, scores or inputs do not have the form they need, or there are none.
+        SpecError: If there is no such layer, the source label has no sample, a client has none, or the groups of the design
+            cannot be compared.
     """
     _check_layer(settings, parameters, grouping.design)
     scores, labels = _scored(validation, parameters)
     present = np.unique(labels[~unscored(scores)])
-    if settings.source_label is not None and settings.source_label not in present:
+    needed = settings.kind == "graded" or settings.measured.needs_source_label
+    if settings.source_label is not None and needed and settings.source_label not in present:
         raise SpecError(
             f"source label {settings.source_label} has no sample in the validation set, which has those of labels "
             f"{', '.join(map(str, present.tolist()))}: take some, or leave it out"
@@ -102,126 +150,24 @@ def _check_features(features: int, what: str, design: Design) -> None:
         )
 
 
-def by_class(layers: FloatArray) -> FloatArray:
-    """float[groups, classes, inputs] of layers with more dimensions, as those of a convolution; others as they are."""
-    return layers.reshape(*layers.shape[:2], -1) if layers.ndim > 3 else layers
-
-
 def _scored(validation: Validation, parameters: Parameters) -> tuple[FloatArray, IntArray]:
     """The scores of the first model and the labels, if they fit."""
     try:
         scores, labels = checked_scores(validation.logits(parameters), validation.labels)
     except (ShapeError, CalibrationError) as error:
-        raise SpecError(f"the validation set does not fit the model: {error}") from error
+        raise type(error)(f"the validation set does not fit the model: {error}") from error
     if scores.shape[1] < 2:
-        raise SpecError(
+        raise ShapeError(
             f"Validation.logits gives {scores.shape[1]} score per sample; one per class is needed, at least 2: for a model "
             "with one logit give [0, logit]"
         )
     if unscored(scores).all():
-        raise SpecError("the model gives no validation sample a finite score: nothing that it becomes could be tested")
+        raise ShapeError("the model gives no validation sample a finite score: nothing that it becomes could be tested")
     if validation.inputs is not None:
         seen = as_numbers(validation.inputs(parameters), "Validation.inputs")
         if seen.ndim != 2 or len(seen) != len(labels):
-            raise SpecError(
+            raise ShapeError(
                 f"Validation.inputs gives shape {seen.shape} for {len(labels)} samples; [samples, features] is needed, what "
                 "the classification layer sees of each"
             )
     return scores, labels
-=======
-"""What would fail after the first sum is refused before it: the model, the validation set, the promise of the plan."""
-
-from collections.abc import Mapping
-
-import numpy as np
-
-from fedgt.errors import ShapeError, SpecError
-from fedgt.federation.measure import check_layer, real_rows
-from fedgt.federation.settings import DecodeSettings, Federation, ScreenSettings, Validation
-from fedgt.grouping import Grouping
-from fedgt.privacy import minimum_support
-from fedgt.types import Parameters
-
-
-def check_plan(
-    federation: Federation, grouping: Grouping, screen: ScreenSettings, decode: DecodeSettings, rounds: int
-) -> None:
-    """The groups against the promise and the clients.
-
-    Raises:
-        SpecError: If the groups are of other clients, their sums would break the promise, no round is left for the test, or
-            more attackers are asked for than can be searched.
-    """
-    if set(grouping.clients) != set(federation.samples):
-        differ = sorted(set(grouping.clients) ^ set(federation.samples))
-        raise SpecError(f"the groups and the numbers of samples are of different clients: {', '.join(differ)}")
-    if screen.round > rounds:
-        raise SpecError(f"screen.round = {screen.round}, but there are {rounds} rounds")
-    promised = federation.ledger.promised
-    support = minimum_support(real_rows(federation, grouping), enough=promised)
-    if support is None or support.lower < promised:
-        reached = "nothing" if support is None else f"r = {support.upper}"
-        raise SpecError(
-            f"privacy = {promised}, but the group sums of design {grouping.design.name!r} give {reached} at most; take "
-            "another design, or promise less"
-        )
-    if screen.kind == "graded":
-        decode.largest_graded(grouping.design.clients, screen.features)
-
-
-def check_model(parameters: object) -> None:
-    """The first global model.
-
-    Raises:
-        ShapeError: If it is no mapping from names to numeric arrays.
-    """
-    if not isinstance(parameters, Mapping) or not parameters:
-        raise ShapeError(
-            f"the model is a {type(parameters).__name__}; a dict of arrays is needed: tensor name -> array"
-        )
-    for name, array in parameters.items():
-        if not isinstance(name, str) or not isinstance(array, np.ndarray):
-            raise ShapeError(f"tensor {name!r} of the model is a {type(array).__name__}; a numpy array is needed")
-    if not any(array.dtype.kind == "f" for array in parameters.values()):
-        raise ShapeError(f"no tensor of the model ({', '.join(parameters)}) is floating-point: nothing can be averaged")
-
-
-def check_validation(
-    parameters: Parameters, validation: Validation, screen: ScreenSettings, grouping: Grouping
-) -> None:
-    """The validation set, seen through the first global model.
-
-    Raises:
-        ShapeError: If labels, scores or inputs do not have the form they need.
-        SpecError: If the classification layer does not exist or does not suit the groups, or the source label has no sample.
-    """
-    labels = np.asarray(validation.labels)
-    if labels.ndim != 1 or labels.dtype.kind not in "iu" or not labels.size or labels.min() < 0:
-        raise ShapeError(
-            f"Validation.labels have shape {labels.shape} and dtype {labels.dtype}; class numbers from 0 are needed, one "
-            "per sample"
-        )
-    scores = np.asarray(validation.logits(parameters))
-    classes = int(labels.max()) + 1
-    if scores.ndim != 2 or scores.dtype.kind != "f" or len(scores) != len(labels) or scores.shape[1] < classes:
-        raise ShapeError(
-            f"Validation.logits gives shape {scores.shape} and dtype {scores.dtype}; floating-point scores of every class "
-            f"are needed for {len(labels)} samples with labels up to {classes - 1}"
-        )
-    if not np.isfinite(scores).all():
-        raise ShapeError("Validation.logits of the first global model are not all finite")
-    if validation.inputs is not None:
-        inputs = np.asarray(validation.inputs(parameters))
-        if inputs.ndim != 2 or inputs.dtype.kind not in "fiu" or len(inputs) != len(labels):
-            raise ShapeError(
-                f"Validation.inputs gives shape {inputs.shape}; what the classification layer sees of {len(labels)} samples "
-                "is needed, [samples, features]"
-            )
-    needed = screen.kind == "graded" or screen.measured.needs_source_label
-    if screen.source_label is not None and needed and screen.source_label not in labels:
-        raise SpecError(
-            f"screen.source_label = {screen.source_label} has no sample in the validation set (labels present: "
-            f"{', '.join(map(str, np.unique(labels).tolist()))}); take more, or leave it out"
-        )
-    check_layer(screen, parameters, grouping.design, validation)
->>>>>>> main

@@ -30,7 +30,6 @@ from fedgt.evidence import (
     unscored,
     usable_scores,
 )
-from fedgt.federation.checks import by_class
 from fedgt.federation.settings import Federation, ScreenSettings, Validation
 from fedgt.federation.sums import mean_update, plus
 from fedgt.grouping import Grouping
@@ -220,6 +219,11 @@ def _stacked(rows: Sequence[FloatArray | None]) -> FloatArray:
         if row is not None:
             stacked[i] = row
     return stacked
+
+
+def by_class(layers: FloatArray) -> FloatArray:
+    """float[groups, classes, inputs] of layers with more dimensions, as those of a convolution; others as they are."""
+    return layers.reshape(*layers.shape[:2], -1) if layers.ndim > 3 else layers
 
 
 def real_rows(federation: Federation, grouping: Grouping) -> FloatArray:

@@ -23,7 +23,7 @@ from fedgt.engine import TakesSums, Transport, secure_sums
 from fedgt.engine.client import Client
 from fedgt.errors import RunHaltedError, SpecError
 from fedgt.evidence import GradedDecoding
-from fedgt.federation.checks import check_model, check_plan, check_validation
+from fedgt.federation.checks import check_model, check_plan, check_test
 from fedgt.federation.further import further_design
 from fedgt.federation.local import LocalClients
 from fedgt.federation.rfa import rfa_round
@@ -256,7 +256,7 @@ class FederationRun:
         check_model(parameters)
         tested = self.grouping is not None
         if self.grouping is not None and self.validation is not None:
-            check_validation(parameters, self.validation, self.screen, self.grouping)
+            check_test(self.federation, parameters, self.grouping, self.validation, self.screen, further=False)
         self._state = RunState(
             parameters=parameters,
             ledger=self.federation.ledger,
