@@ -103,7 +103,7 @@ def checked_scores(logits: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[FloatA
         )
     if int(true.min()) < 0 or int(true.max()) >= scores.shape[1]:
         raise ShapeError(
-            f"labels from {true.min()} to {true.max()} for {scores.shape[1]} classes of the logits, counted from 0; give the "
-            "column of the scores that belongs to each sample's class"
+            f"labels from {true.min()} to {true.max()} for {scores.shape[1]} classes of the logits, counted from 0; give "
+            "the column of the scores that belongs to each sample's class"
         )
     return scores, true.astype(np.int64)
