@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgt.errors import DesignError
+from fedgt.foreign_text import plain
 from fedgt.types import BitArray, IntArray, frozen
 
 
@@ -135,7 +136,7 @@ def read_design(path: Path) -> Design:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DesignError(f"design file {path}: {error}") from error
-    source = f"file {path.name}"
+    source = f"file {plain(path.name)}"
     if path.suffix.lower() == ".json":
         try:
             content = json.loads(text)
@@ -143,7 +144,7 @@ def read_design(path: Path) -> Design:
             raise DesignError(f"design file {path}: not valid JSON ({error})") from error
         name = path.stem
         if isinstance(content, dict):
-            name, content = str(content.get("name", name)), content.get("matrix")
+            name, content = plain(content.get("name", name)), content.get("matrix")
         if not isinstance(content, list) or not all(isinstance(row, list) for row in content):
             raise DesignError(f"design file {path}: a list of rows is needed, or an object with the key 'matrix'")
         return from_matrix(content, name=name, source=source)
