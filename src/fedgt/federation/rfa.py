@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fedgt.federation.settings import Federation
+from fedgt.federation.participants import Federation
 from fedgt.federation.sums import AggregateRecord, RoundResult
 from fedgt.secagg import RoundPlan, default_threshold, tensor_specs, weiszfeld_encoding
 from fedgt.types import FloatArray, Parameters
@@ -50,11 +50,11 @@ def rfa_round(
     warnings: list[str] = [GENERAL_POSITION]
     refused: list[str] = []
     up = down = clipped = opened = 0
-    encoding = weiszfeld_encoding(update_clip=federation.clip, smoothing=smoothing, members=len(group))
+    encoding = weiszfeld_encoding(update_clip=federation.sums.clip, smoothing=smoothing, members=len(group))
     if encoding.step > _COARSE:
         warnings.append(
-            f"RFA's smoothing {smoothing:g} and clip {federation.clip:g} leave a fixed-point step of {encoding.step:g}: the "
-            "median is that coarse; raise the smoothing or lower the clip"
+            f"RFA's smoothing {smoothing:g} and clip {federation.sums.clip:g} leave a fixed-point step of "
+            f"{encoding.step:g}: the median is that coarse; raise the smoothing or lower the clip"
         )
     for step in range(iterations):
         plan = RoundPlan(
@@ -68,7 +68,7 @@ def rfa_round(
             tensors=tensor_specs(parameters),
             task="weiszfeld",
             smoothing=smoothing,
-            update_clip=federation.clip,
+            update_clip=federation.sums.clip,
         )
         # The server does not know the weights: it books a row in general position.
         generic = np.random.default_rng([round, step]).integers(1, 1 << 20, size=len(group))
@@ -87,7 +87,7 @@ def rfa_round(
             plan,
             parameters,
             authorise=authorise,
-            timeout=federation.timeout,
+            timeout=federation.sums.timeout_seconds,
             center=center,
             credentials=federation.credentials,
         )
