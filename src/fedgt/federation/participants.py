@@ -11,7 +11,7 @@ from fedgt.errors import SpecError
 from fedgt.federation.settings import WEIGHTINGS, SumSettings, Weighting
 from fedgt.ids import require_distinct_ids, require_id
 from fedgt.privacy import Ledger
-from fedgt.secagg import Credentials
+from fedgt.secagg import AgreementLog, Credentials
 from fedgt.types import IntArray, Parameters
 
 
@@ -26,8 +26,13 @@ class Federation:
         samples: Client id -> number of samples, public.
         weighting: `samples` (FedAvg) or `equal`. One weighting for all sums: sums of the same local models with
             different weights are different rows for the ledger.
-        sums: Clip, fixed point and timeout.
+        sums: Clip, fixed point, timeout, and how many clients may work together with a server that lies. Thresholds, the
+            quorum of signatures and the clients' own limits follow from these; the promise r still mixes r less so many
+            honest clients.
+        inputs: Name -> SHA-256 of what else clients train with, such as the configuration of the run. They verify it.
         credentials: The server's identity and the clients' keys; None is anonymous mode, for simulations.
+        agreements: What the clients have signed so far, with credentials. Give one with a folder, so that a restarted
+            server goes on; None begins a record that ends with this object.
         take_sums: How sums are taken. Anything but the protocol is for experiments in one process.
 
     Raises:
@@ -40,7 +45,9 @@ class Federation:
     samples: Mapping[str, int]
     weighting: Weighting = "samples"
     sums: SumSettings = field(default_factory=SumSettings)
+    inputs: Mapping[str, str] = field(default_factory=dict)
     credentials: Credentials | None = None
+    agreements: AgreementLog | None = None
     take_sums: TakesSums = secure_sums
 
     def __post_init__(self) -> None:
@@ -49,6 +56,8 @@ class Federation:
             raise SpecError(f"unknown weighting {self.weighting!r}; known are {', '.join(WEIGHTINGS)}")
         require_id(self.run, "run")
         require_distinct_ids(self.samples)
+        if self.credentials is not None and self.agreements is None:
+            object.__setattr__(self, "agreements", AgreementLog(self.credentials.registry))
 
     def weight(self, client: str) -> int:
         """The public weight of a client in every sum.
