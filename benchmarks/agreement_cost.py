@@ -3,7 +3,8 @@
     python benchmarks/agreement_cost.py [--rounds 9]
 
 15 clients, 10 groups, 7,850 parameters in one process: CPU seconds of a round with identities and of an anonymous one,
-medians, and their ratio. Then the CPU milliseconds in which one client computes r for the sums of a plan, for 15 and for 30 clients.
+medians, and their ratio. Then the CPU milliseconds in which one client computes r for the sums of a plan, for 15 and for
+30 clients.
 """
 
 import argparse
