@@ -127,14 +127,12 @@ def _prior(design: "Design", prevalence: float | None, priors: str | None) -> "I
 def _lines(path: Path | None, design: "Design") -> list[str]:
     """All outcome vectors of a file, checked before the first is answered."""
     from fedgt.errors import SpecError
+    from fedgt.text_file import read_text
     from fedgt.types import Outcomes
 
     if path is None:
         return []
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"outcomes file {path}: {error}") from error
+    lines = read_text(path, "outcomes file").splitlines()
     texts = []
     for number, line in enumerate(lines, start=1):
         text = line.replace(",", "").replace(" ", "")

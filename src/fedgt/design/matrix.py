@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgt.errors import DesignError
+from fedgt.text_file import read_text
 from fedgt.types import BitArray, IntArray, frozen
 
 
@@ -131,10 +132,7 @@ def read_design(path: Path) -> Design:
     Raises:
         DesignError: If the file cannot be read as a 0/1 matrix; the message names the line.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DesignError(f"design file {path}: {error}") from error
+    text = read_text(path, "design file", error=DesignError)
     source = f"file {path.name}"
     if path.suffix.lower() == ".json":
         try:

@@ -22,6 +22,7 @@ from fedgt.errors import SpecError
 from fedgt.foreign_text import plain
 from fedgt.ids import require_id
 from fedgt.secagg.identity import Identity, Registry, require_distinct
+from fedgt.text_file import decoded
 
 _LARGEST_FILE = 2**24
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -118,7 +119,7 @@ def _read(path: Path) -> bytes:
 
 def _parse(content: bytes, path: Path) -> tuple[bytes | None, Mapping[str, bytes]]:
     try:
-        raw = tomllib.loads(content.decode())
+        raw = tomllib.loads(decoded(content, f"registry {path}"))
     except (ValueError, RecursionError) as error:  # a repeated id is an error of TOML itself
         raise SpecError(f"{path} is not a TOML file: {error}") from error
     unknown = sorted(set(raw) - {"server", "clients"})
