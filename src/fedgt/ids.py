@@ -2,6 +2,7 @@
 
 import unicodedata
 from collections.abc import Iterable
+from typing import TypeGuard
 
 from fedgt.errors import SpecError
 
@@ -25,13 +26,18 @@ _INVISIBLE = frozenset(
 """Printable to Python, and nothing to see: fillers, joiners, selectors of variants. The others are not printable at all."""
 
 
+def is_name(value: object) -> TypeGuard[str]:
+    """Whether `require_name` takes a value."""
+    return isinstance(value, str) and value.isprintable() and 1 <= len(value) <= LONGEST_NAME
+
+
 def require_name(value: object, what: str = "name") -> str:
     """The value, if it can stand on the wire and in a report.
 
     Raises:
         SpecError: If it is not 1 to 200 printable characters.
     """
-    if not isinstance(value, str) or not value.isprintable() or not 1 <= len(value) <= LONGEST_NAME:
+    if not is_name(value):
         raise SpecError(f"{what} {value!r:.80}: 1 to {LONGEST_NAME} printable characters are needed")
     return value
 
@@ -58,7 +64,7 @@ def require_id(value: object, what: str = "id") -> str:
     return name
 
 
-def is_id(value: object) -> bool:
+def is_id(value: object) -> TypeGuard[str]:
     """Whether `require_id` takes a value."""
     try:
         require_id(value)

@@ -16,7 +16,7 @@ def parse(text: bytes) -> Any:
     """The value of a JSON text.
 
     Raises:
-        ValueError: If it is not JSON, nests deeper than `DEEPEST`, has a number of 40 digits or more, `NaN` or `Infinity`,
+        ValueError: If it is not JSON in UTF-8, nests deeper than `DEEPEST`, has a number of 40 digits, `NaN` or `Infinity`,
             or an object with a key twice. Depth and digits are looked at before a value is made.
     """
     bare = _STRING.sub(b"", text)
@@ -27,7 +27,8 @@ def parse(text: bytes) -> Any:
         brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
     if brackets:
         raise ValueError("it is nested too deeply, or a bracket is missing")
-    return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+    # As a text: of bytes json would also take other encodings, in which brackets are not what they were above.
+    return json.loads(text.decode(), object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
 
 
 def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:

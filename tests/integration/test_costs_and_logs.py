@@ -131,6 +131,8 @@ def test_a_plan_that_repeats_a_name_does_not_cost_the_square_of_its_length() -> 
         raw(b'{"kind":"stage","round":' + b"9" * 4000 + b"}"),
         raw(b'{"kind":"stage","kind":"stage"}'),
         raw(b'{"kind":"stage","round":NaN}'),
+        raw('{"kind":"stage"}'.encode("utf-16")),
+        raw("\ufeff{}".encode()),
     ],
 )
 def test_json_that_is_deep_or_has_endless_numbers_or_keys_twice_is_not_read(payload: bytes) -> None:

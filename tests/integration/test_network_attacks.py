@@ -227,7 +227,7 @@ def keyed(folder: Path) -> dict[int, dict[str, Any]]:
 def test_junk_messages_to_flower_nodes_change_no_number(tmp_path: Path) -> None:
     """Every message finds a fresh process; before each come frames that the server did not sign."""
     trainings: dict[str, list[tuple[int, int]]] = {"plain": [], "besieged": []}
-    attacked: set[str] = set()
+    attacked: list[str] = []
 
     def train(parameters: Parameters, round: int, context: Context) -> TrainedModel:
         run = "besieged" if "fedgt-key" in context.node_config else "plain"
@@ -242,7 +242,7 @@ def test_junk_messages_to_flower_nodes_change_no_number(tmp_path: Path) -> None:
             for frame in junk:
                 with pytest.raises(FedGTError):
                     client(grid.message(frame_record(frame), context.node_id, kind), context)
-        attacked.add(message.metadata.message_type)
+        attacked.append(message.metadata.message_type)
         return client(message, context)
 
     places = keyed(tmp_path)
@@ -251,4 +251,7 @@ def test_junk_messages_to_flower_nodes_change_no_number(tmp_path: Path) -> None:
     plain = played(InProcessGrid(client, nodes(5), SMALL), **SMALL)
     assert [app.digest(one.parameters) for one in rounds] == [app.digest(one.parameters) for one in plain]
     assert sorted(trainings["besieged"]) == sorted(trainings["plain"])
-    assert attacked == set(MESSAGE_TYPES.values())
+    assert set(attacked) == set(MESSAGE_TYPES.values())
+    # Each message that was authentic leaves one file beside the journal; those that were not leave none.
+    used = [one for node in places for one in (tmp_path / f"{node}.journal.used").iterdir()]
+    assert 0 < len(used) <= len(attacked)

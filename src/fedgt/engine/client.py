@@ -16,6 +16,7 @@ from fedgt.engine.prekeys import finished_message, read_finish
 from fedgt.engine.round_message import RoundMessage, fingerprint
 from fedgt.engine.suspended import Suspended, SuspendedRound
 from fedgt.errors import PolicyError, ProtocolError, ShapeError
+from fedgt.foreign_text import plain
 from fedgt.ids import require_id
 from fedgt.secagg import ClientPolicy, ClientSession, Credentials, PrekeyRequest, Prekeys, RoundPlan, RunTerms
 from fedgt.secagg.frames import Sender
@@ -371,7 +372,8 @@ def _require_shapes(plan: RoundPlan, parameters: Parameters, client: str) -> Non
     """Check names and shapes of a model against the plan."""
     agreed = {tensor.name: tensor.shape for tensor in plan.tensors}
     if set(parameters) != set(agreed):
-        raise ShapeError(f"client {client}: the model has tensors {sorted(parameters)}, agreed are {sorted(agreed)}")
+        there, wanted = plain(sorted(parameters)), plain(sorted(agreed))
+        raise ShapeError(f"client {client}: the model has tensors {there}, agreed are {wanted}")
     for name, shape in agreed.items():
         if np.shape(parameters[name]) != shape:
             raise ShapeError(

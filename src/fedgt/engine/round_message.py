@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgt.errors import ProtocolError, ShapeError
+from fedgt.ids import is_name
 from fedgt.secagg.frames import SMALL_HEADER, Sender, pack, unpack
 from fedgt.secagg.identity import Identity
 from fedgt.types import Parameters
@@ -108,7 +109,7 @@ def _read_tensors(entries: object, body: memoryview, start: int) -> tuple[Mappin
         if not isinstance(entry, list) or len(entry) != 3:
             raise ProtocolError("malformed message: a tensor needs a name, a dtype and a shape")
         name, code, shape = entry
-        if not isinstance(name, str) or name in tensors or not isinstance(code, str) or code not in _DTYPES:
+        if not is_name(name) or name in tensors or not isinstance(code, str) or code not in _DTYPES:
             raise ProtocolError("malformed message: a tensor has no usable name or dtype, or occurs twice")
         if not isinstance(shape, list) or len(shape) > 16 or not all(type(n) is int and n >= 0 for n in shape):
             raise ProtocolError(f"malformed message: tensor {name!r:.80} has no usable shape")

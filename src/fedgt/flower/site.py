@@ -15,6 +15,7 @@ from fedgt.engine.client import ClientEndpoint, TrainedModel
 from fedgt.errors import SpecError
 from fedgt.flower.records import MESSAGE_TYPES, frame_of, frame_record, framed
 from fedgt.secagg import ClientPolicy, Credentials, RunTerms, read_policy, read_private_key, read_registry
+from fedgt.secagg.frames import Sender, require_authentic
 from fedgt.types import Parameters
 
 TrainFunction = Callable[[Parameters, int, Context], TrainedModel]
@@ -97,6 +98,10 @@ def register(
 
     def stage(message: Message, context: Context, name: str) -> Message:
         me = site(context)
+        frame = frame_of(message.content)
+        if me.credentials is not None:
+            # Before the state is taken out of its place, which leaves a file beside the journal: anybody can send junk.
+            require_authentic(frame, sender=Sender(name="the server", public=me.credentials.registry.server))
         endpoint = ClientEndpoint(
             me.client,
             _Trainer(function=train, context=context),
@@ -108,7 +113,7 @@ def register(
         )
         _take_state(context, endpoint)
         try:
-            reply = endpoint.handle(name, frame_of(message.content))
+            reply = endpoint.handle(name, frame)
         finally:
             _keep_state(context, endpoint)
         return Message(frame_record(reply), reply_to=message)

@@ -107,17 +107,8 @@ def unpack(
         SignatureError: If the signature is not the sender's.
         ProtocolError: If the bytes are not such a frame, or too many.
     """
-    least = _PREFIX.size + (0 if sender is None else SIGNATURE_BYTES)
-    if not isinstance(payload, bytes | bytearray | memoryview) or not least <= len(payload) <= _LARGEST_FRAME:
-        raise ProtocolError("malformed message: too short, too long or not bytes")
-    view = memoryview(payload)
-    signature = view[:0]
-    if sender is not None:
-        signature, view = view[-SIGNATURE_BYTES:], view[:-SIGNATURE_BYTES]
-    magic, length = _PREFIX.unpack_from(view)
-    if magic != _MAGIC or length > len(view) - _PREFIX.size:
-        raise ProtocolError("malformed message: the frame does not begin as this protocol's do, or is cut off")
-    body = _PREFIX.size + length
+    view, signature, body = _pieces(payload, signed=sender is not None)
+    length = body - _PREFIX.size
     if length > header_bytes or len(view) - body > body_bytes:
         raise ProtocolError(
             f"malformed message: {length} bytes of header and {len(view) - body} of body; a {kind!r} message has at most "
@@ -133,3 +124,29 @@ def unpack(
     if not isinstance(header, dict) or header.get("kind") != kind:
         raise ProtocolError(f"malformed message: a {kind!r} message was expected")
     return header, view[body:]
+
+
+def require_authentic(payload: bytes, *, sender: Sender) -> None:
+    """Check who sent a frame, whatever it says: before anything is read from a disk or taken out of its place for it.
+
+    Raises:
+        SignatureError: If the signature is not the sender's.
+        ProtocolError: If the bytes are no frame.
+    """
+    view, signature, _ = _pieces(payload, signed=True)
+    verify(sender.public, "frame", hashlib.sha256(view).digest(), signature, signer=sender.name)
+
+
+def _pieces(payload: bytes, *, signed: bool) -> tuple[memoryview, memoryview, int]:
+    """What is signed, the signature (empty without), and where the body begins."""
+    least = _PREFIX.size + (SIGNATURE_BYTES if signed else 0)
+    if not isinstance(payload, bytes | bytearray | memoryview) or not least <= len(payload) <= _LARGEST_FRAME:
+        raise ProtocolError("malformed message: too short, too long or not bytes")
+    view = memoryview(payload)
+    signature = view[:0]
+    if signed:
+        signature, view = view[-SIGNATURE_BYTES:], view[:-SIGNATURE_BYTES]
+    magic, length = _PREFIX.unpack_from(view)
+    if magic != _MAGIC or length > len(view) - _PREFIX.size:
+        raise ProtocolError("malformed message: the frame does not begin as this protocol's do, or is cut off")
+    return view, signature, _PREFIX.size + length
