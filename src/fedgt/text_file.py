@@ -26,6 +26,11 @@ def read_text(path: Path, what: str, *, error: type[FedGTError] = SpecError, lar
     Raises:
         FedGTError: `error`, if the file cannot be read, is larger, or is not such text.
     """
+    return decoded(read_content(path, what, error=error, largest=largest), f"{what} {path}", error=error)
+
+
+def read_content(path: Path, what: str, *, error: type[FedGTError] = SpecError, largest: int = LARGEST) -> bytes:
+    """The bytes of a file; arguments and errors as `read_text`."""
     try:
         with path.open("rb") as file:
             content = file.read(largest + 1)
@@ -34,7 +39,7 @@ def read_text(path: Path, what: str, *, error: type[FedGTError] = SpecError, lar
         raise error(f"{what} {path} cannot be read: {reason}") from problem
     if len(content) > largest:
         raise error(f"{what} {path} is larger than {largest} bytes: this is no {what}")
-    return decoded(content, f"{what} {path}", error=error)
+    return content
 
 
 def decoded(content: bytes, what: str, *, error: type[FedGTError] = SpecError) -> str:

@@ -62,7 +62,7 @@ def test_a_plan_with_a_mark_is_the_same_plan(tmp_path: Path, mark: str) -> None:
 @pytest.mark.parametrize("mark", ["utf-8", "utf-16-le"])
 def test_outcomes_with_a_mark_are_decoded(tmp_path: Path, mark: str) -> None:
     matrix, batch = written(tmp_path / "m.csv", CSV, mark), written(tmp_path / "outcomes.csv", "1,0\n0,0\n", mark)
-    command = [sys.executable, "-m", "fedgt", "decode", "--design", str(matrix), "--batch", str(batch)]
+    command = [sys.executable, "-m", "fedgt", "decode", "--matrix", str(matrix), "--batch", str(batch)]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
 
