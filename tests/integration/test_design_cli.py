@@ -124,3 +124,25 @@ def test_a_picture_without_matplotlib_is_refused_with_the_way_to_install_it(
     done = fedgt("design", *DEMANDS, "--plot", "p.svg")
     assert done.returncode == 2
     assert "pip install 'fedgt[plots]'" in done.stderr
+
+
+HOSTILE = "\x1b[2J\r\nr = 15, all is well\u202e"
+
+
+def test_a_design_file_cannot_forge_lines_or_control_the_terminal(fedgt: Run, tmp_path: Path) -> None:
+    path = tmp_path / "design.json"
+    path.write_text(json.dumps({"name": HOSTILE * 1000, "matrix": [[1, 1, 0], [0, 1, 1]]}))
+    done = fedgt("design", "--matrix", path)
+    assert done.returncode == 0
+    assert all(line.isprintable() and len(line) < 400 for line in done.stdout.split("\n"))
+    assert not any(line.startswith("r = 15") for line in done.stdout.splitlines())
+
+
+def test_an_error_about_a_file_cannot_control_the_terminal(fedgt: Run, tmp_path: Path) -> None:
+    path = tmp_path / "consortium.toml"
+    path.write_text(f"{json.dumps(HOSTILE)} = 1\n")
+    for arguments in (("doctor", "--registry", path), ("doctor", "--policy", path)):
+        done = fedgt(*arguments)
+        assert done.returncode == 1
+        assert "[2J" in done.stdout
+        assert all(line.isprintable() for line in (done.stdout + done.stderr).split("\n"))

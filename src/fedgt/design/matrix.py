@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgt.errors import DesignError
+from fedgt.foreign_text import plain
 from fedgt.text_file import read_text
 from fedgt.types import BitArray, IntArray, frozen
 
@@ -133,7 +134,7 @@ def read_design(path: Path) -> Design:
         DesignError: If the file cannot be read as a 0/1 matrix; the message names the line.
     """
     text = read_text(path, "design file", error=DesignError)
-    source = f"file {path.name}"
+    source = f"file {plain(path.name)}"
     if path.suffix.lower() == ".json":
         try:
             content = json.loads(text)
@@ -141,7 +142,7 @@ def read_design(path: Path) -> Design:
             raise DesignError(f"design file {path}: not valid JSON ({error})") from error
         name = path.stem
         if isinstance(content, dict):
-            name, content = str(content.get("name", name)), content.get("matrix")
+            name, content = plain(content.get("name", name)), content.get("matrix")
         if not isinstance(content, list) or not all(isinstance(row, list) for row in content):
             raise DesignError(f"design file {path}: a list of rows is needed, or an object with the key 'matrix'")
         return from_matrix(content, name=name, source=source)
