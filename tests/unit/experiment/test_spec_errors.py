@@ -105,7 +105,7 @@ def test_a_file_that_is_missing_or_no_text_is_named(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"no\.toml cannot be read: No such file or directory"):
         read_spec(tmp_path / "no.toml")
     (tmp_path / "binary.toml").write_bytes(b"ab\xff\xfe")
-    with pytest.raises(SpecError, match=r"binary\.toml: byte 2 is not UTF-8"):
+    with pytest.raises(SpecError, match=r"binary\.toml is no text: byte 2 is not UTF-8"):
         read_spec(tmp_path / "binary.toml")
     with pytest.raises(SpecError, match="is no text"):
         read_spec(tmp_path)
