@@ -5,6 +5,7 @@ Nothing that is not authentic, or not due, may end a session, use up prekeys or 
 
 import contextlib
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -255,3 +256,28 @@ def test_junk_messages_to_flower_nodes_change_no_number(tmp_path: Path) -> None:
     # Each message that was authentic leaves one file beside the journal; those that were not leave none.
     used = [one for node in places for one in (tmp_path / f"{node}.journal.used").iterdir()]
     assert 0 < len(used) <= len(attacked)
+
+
+# Without identities -----------------------------------------------------------------------------------------------------
+
+
+def test_bytes_that_cannot_be_read_change_nothing_even_without_identities() -> None:
+    """Nobody is authentic there, so a well-formed lie ends a session; rubbish does not."""
+    plan = make_plan("abcd", "abc", round=1)
+    clients = {name: Counted() for name in "abcd"}
+    endpoints = {name: ClientEndpoint(name, one) for name, one in clients.items()}
+
+    def besieged(name: str, stage: str, payload: bytes) -> bytes:
+        for kind in STAGES:
+            for rubbish in (b"", b"rubbish", b"FGT1" + bytes(500), payload[:-1], payload[: len(payload) // 2]):
+                with pytest.raises(ProtocolError):
+                    endpoints[name].handle(kind, rubbish)
+        assert clients[name].trained == (stage == "unmask")
+        return endpoints[name].handle(stage, payload)
+
+    transport = LocalTransport({name: partial(besieged, name) for name in "abcd"})
+    for one in secure_sums(transport, plan, MODEL, authorise=allow, timeout=20.0).sums:
+        assert one.dropped == {}
+        assert one.total is not None
+        assert one.total["w"].tolist() == (len(one.members) * UPDATE["w"]).tolist()
+    assert [one.trained for one in clients.values()] == [1, 1, 1, 1]
