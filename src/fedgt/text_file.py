@@ -4,6 +4,8 @@ Spreadsheets and some editors begin a file with a byte order mark. It is not par
 """
 
 import codecs
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fedgt.errors import FedGTError, SpecError
@@ -40,6 +42,31 @@ def read_content(path: Path, what: str, *, error: type[FedGTError] = SpecError, 
     if len(content) > largest:
         raise error(f"{what} {path} is larger than {largest} bytes: this is no {what}")
     return content
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say which file it was, if something in this block cannot be written: a full disk names none.
+
+    Raises:
+        OSError: The same, with the name of the file.
+    """
+    try:
+        yield
+    except OSError as problem:
+        if problem.filename is None:
+            raise OSError(problem.errno, problem.strerror, str(path)) from problem
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file in UTF-8.
+
+    Raises:
+        OSError: If it cannot be written; names the file.
+    """
+    with writing(path):
+        path.write_text(text, encoding="utf-8")
 
 
 def decoded(content: bytes, what: str, *, error: type[FedGTError] = SpecError) -> str:

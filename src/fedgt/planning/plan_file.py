@@ -22,7 +22,7 @@ from fedgt.planning.evaluation import Figures
 from fedgt.privacy import minimum_support
 from fedgt.screen import Utility
 from fedgt.secagg.public_keys import require_public_key
-from fedgt.text_file import read_text
+from fedgt.text_file import read_text, write_text
 
 _LARGEST_FILE = 2**24
 _PROOF_STATES = 300_000  # what the proof of r may cost; the writer and the reader of a plan look equally far
@@ -210,7 +210,7 @@ def write_plan(path: Path, plan: Plan) -> None:
     content["design"]["matrix"] = "MATRIX"
     text = json.dumps(content, indent=2, ensure_ascii=False)
     lines = ",\n      ".join(json.dumps(row, separators=(",", ":")) for row in rows)
-    path.write_text(text.replace('"MATRIX"', f"[\n      {lines}\n    ]", 1) + "\n", encoding="utf-8")
+    write_text(path, text.replace('"MATRIX"', f"[\n      {lines}\n    ]", 1) + "\n")
 
 
 def read_plan(path: Path) -> Plan:
