@@ -37,7 +37,7 @@ def plan(number: int, model: Any) -> RoundPlan:
         round=number,
         purpose="test",
         groups=groups,
-        thresholds=tuple(default_threshold(len(group)) for group in groups),
+        thresholds=tuple(default_threshold(len(group), colluders=1) for group in groups),
         weights=dict.fromkeys(NAMES, 1),
         encoding=fit_fixed_point(clip=8.0, fraction_bits=24, weight_sum=4, count_sum=4 * DIMENSION),
         tensors=tensor_specs(model),

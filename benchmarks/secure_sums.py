@@ -85,7 +85,7 @@ def make_plan(groups: tuple[tuple[str, ...], ...], model: Parameters, ring_bits:
         round=0,
         purpose="test",
         groups=groups,
-        thresholds=tuple(default_threshold(len(group)) for group in groups),
+        thresholds=tuple(default_threshold(len(group), colluders=1) for group in groups),
         weights={client: weight for group in groups for client in group},
         encoding=fit_fixed_point(
             clip=8.0, fraction_bits=16, weight_sum=weight * size, count_sum=entries * size, ring_bits=ring_bits

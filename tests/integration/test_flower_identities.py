@@ -24,6 +24,7 @@ def consortium(folder: Path) -> Credentials:
         identity = Identity.generate(name)
         add_to_registry(registry, identity, server=False)
         write_private_key(folder / f"{name}.pem", identity)
+        (folder / "policy.toml").write_text("privacy = 4\n")
         keys[name] = identity.public
     return Credentials(identity=server, registry=Registry(server=server.public, clients=keys))
 
@@ -39,6 +40,7 @@ def signed(strategy: FedGT, credentials: Credentials) -> FedGT:
         samples=strategy.samples,
         wait=0.0,
         timeout=20.0,
+        config=CONFIG,
         credentials=credentials,
     )
 
@@ -49,6 +51,7 @@ def keyed(folder: Path, count: int = 15, *, journal: bool = False) -> dict[int, 
         | {
             "fedgt-key": str(folder / f"client-{config['partition-id']}.pem"),
             "fedgt-registry": str(folder / "consortium.toml"),
+            "fedgt-policy": str(folder / "policy.toml"),
         }
         | ({"fedgt-journal": str(folder / f"rounds-{node}")} if journal else {})
         for node, config in nodes(count).items()

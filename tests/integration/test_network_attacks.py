@@ -18,16 +18,24 @@ from flwr.app import Context, Message
 import flower_app as app
 from fedgt.engine import ClientEndpoint, LocalTransport, PrekeyStore, TrainedModel, secure_sums
 from fedgt.engine.hello import hello_frame, read_answer
-from fedgt.engine.round_message import RoundMessage
+from fedgt.engine.round_message import RoundMessage, bound
 from fedgt.errors import FedGTError, ProtocolError
 from fedgt.flower import InProcessGrid, client_app
 from fedgt.flower.records import MESSAGE_TYPES, frame_record
-from fedgt.secagg import Credentials, Identity, PrekeyRequest, RoundPlan, add_to_registry, write_private_key
+from fedgt.secagg import (
+    AgreementLog,
+    Credentials,
+    Identity,
+    PrekeyRequest,
+    RoundPlan,
+    add_to_registry,
+    write_private_key,
+)
 from fedgt.secagg.frames import pack
 from fedgt.secagg.messages import GroupPart, begin_message, plan_message, stage_message
 from fedgt.types import Parameters
 from flower_grid import SMALL, nodes, played
-from secagg_lab import FOUR, UPDATE, Consortium, allow, make_plan
+from secagg_lab import FOUR, LEAST, UPDATE, Consortium, allow, make_plan
 
 MODEL: dict[str, Any] = {"w": UPDATE["w"] * 0}
 STAGES = ("hello", "keys", "begin", "shares", "masked", "agree", "unmask", "finish")
@@ -42,7 +50,7 @@ class Counted:
 
     def train(self, parameters: Parameters, *, round: int) -> TrainedModel:
         self.trained += 1
-        return TrainedModel(parameters={"w": parameters["w"] + UPDATE["w"]}, samples=1)
+        return TrainedModel(parameters={"w": parameters["w"] + round * UPDATE["w"]}, samples=1)
 
 
 def forged(plan: RoundPlan, consortium: Consortium | None) -> list[bytes]:
@@ -70,7 +78,7 @@ class Besieged:
 
     def __init__(self, name: str, plans: tuple[RoundPlan, ...], credentials: Credentials) -> None:
         self.client = Counted()
-        self.endpoint = ClientEndpoint(name, self.client, credentials=credentials)
+        self.endpoint = ClientEndpoint(name, self.client, policy=LEAST, credentials=credentials)
         self.junk = [b"", b"rubbish", b"FGT1" + bytes(500)]
         self.junk += [frame for plan in plans for who in (None, STRANGERS) for frame in forged(plan, who)]
         self.seen: list[tuple[str, bytes]] = []
@@ -105,7 +113,8 @@ class Besieged:
 @pytest.mark.parametrize("ahead", [False, True])
 def test_frames_that_are_not_authentic_or_not_due_change_nothing(ahead: bool) -> None:
     """Two rounds under siege: everybody is in every sum, and each client is trained once a round."""
-    plans = (make_plan("abcd", "abc", round=1), make_plan("abcd", round=2))
+    plans = (make_plan("abcd", "ab", round=1), make_plan("abcd", round=2))
+    log = AgreementLog(FOUR.registry)
     people = {name: Besieged(name, plans, FOUR.of_client(name)) for name in "abcd"}
     transport = LocalTransport({name: one.handle for name, one in people.items()})
     prekeys = PrekeyStore(request=PrekeyRequest(run="run", round=1, groups=2)) if ahead else None
@@ -118,19 +127,26 @@ def test_frames_that_are_not_authentic_or_not_due_change_nothing(ahead: bool) ->
         if prekeys is not None:
             prekeys.request = PrekeyRequest(run="run", round=plan.round + 1, groups=1)
         result = secure_sums(
-            transport, plan, MODEL, authorise=allow, timeout=20.0, credentials=FOUR.of_server(), prekeys=prekeys
+            transport,
+            plan,
+            MODEL,
+            authorise=allow,
+            timeout=20.0,
+            credentials=FOUR.of_server(),
+            agreements=log,
+            prekeys=prekeys,
         )
         for one, group in zip(result.sums, plan.groups, strict=True):
             assert (one.members, one.dropped) == (group, {})
             assert one.total is not None
-            assert one.total["w"].tolist() == (len(group) * UPDATE["w"]).tolist()
+            assert one.total["w"].tolist() == (len(group) * plan.round * UPDATE["w"]).tolist()
     assert [one.client.trained for one in people.values()] == [2, 2, 2, 2]
     assert min(one.refused for one in people.values()) > 1000
 
 
 def endpoint() -> tuple[ClientEndpoint, Counted]:
     client = Counted()
-    return ClientEndpoint("a", client, credentials=FOUR.of_client("a")), client
+    return ClientEndpoint("a", client, policy=LEAST, credentials=FOUR.of_client("a")), client
 
 
 def asked(one: ClientEndpoint, question: bytes, nonce: str) -> bytes:
@@ -171,7 +187,7 @@ def test_prekeys_are_not_spent_on_a_plan_of_another_round() -> None:
 
 def test_an_authentic_request_that_is_false_ends_the_session_before_anything_is_trained() -> None:
     """Only the pinned server can do this: its message names a client as present whose share is missing."""
-    plan = make_plan("abcd")
+    plan = bound(make_plan("abcd"), MODEL)
     one, client = endpoint()
     opening = plan_message(plan, identity=FOUR.server)
     one.handle("keys", RoundMessage(session=opening, parameters=MODEL).to_bytes(identity=FOUR.server))
@@ -191,16 +207,18 @@ def test_a_site_with_a_broken_training_is_out_of_this_round_only() -> None:
 
     clients: Mapping[str, Counted] = {name: Broken() if name == "d" else Counted() for name in "abcd"}
     transport = LocalTransport(
-        {n: ClientEndpoint(n, one, credentials=FOUR.of_client(n)).handle for n, one in clients.items()}
+        {n: ClientEndpoint(n, one, policy=LEAST, credentials=FOUR.of_client(n)).handle for n, one in clients.items()}
     )
+    log = AgreementLog(FOUR.registry)
     for number in (1, 2):
         result = secure_sums(
             transport,
             make_plan("abcd", round=number),
-            MODEL,
+            {"w": MODEL["w"] + number},
             authorise=allow,
             timeout=20.0,
             credentials=FOUR.of_server(),
+            agreements=log,
         )
         assert result.sums[0].members == ("a", "b", "c")
         assert "disk full" in result.sums[0].dropped["d"]
@@ -212,6 +230,7 @@ def test_a_site_with_a_broken_training_is_out_of_this_round_only() -> None:
 
 def keyed(folder: Path) -> dict[int, dict[str, Any]]:
     """Five nodes with keys, registry and journal of their own; the server's key lies beside them."""
+    (folder / "policy.toml").write_text("privacy = 2\ncolluders = 0\n")
     server = Identity.generate("server")
     add_to_registry(folder / "consortium.toml", server, server=True)
     write_private_key(folder / "server.pem", server)
@@ -222,6 +241,7 @@ def keyed(folder: Path) -> dict[int, dict[str, Any]]:
         write_private_key(folder / f"{node}.pem", identity)
         config["fedgt-key"], config["fedgt-registry"] = str(folder / f"{node}.pem"), str(folder / "consortium.toml")
         config["fedgt-journal"] = str(folder / f"{node}.journal")
+        config["fedgt-policy"] = str(folder / "policy.toml")
     return places
 
 
@@ -247,15 +267,16 @@ def test_junk_messages_to_flower_nodes_change_no_number(tmp_path: Path) -> None:
         return client(message, context)
 
     places = keyed(tmp_path)
-    grid = InProcessGrid(besieged, places, SMALL)
-    rounds = played(grid, **SMALL | {"keys": str(tmp_path)})
+    config = SMALL | {"keys": str(tmp_path)}
+    grid = InProcessGrid(besieged, places, config)
+    rounds = played(grid, **config)
     plain = played(InProcessGrid(client, nodes(5), SMALL), **SMALL)
     assert [app.digest(one.parameters) for one in rounds] == [app.digest(one.parameters) for one in plain]
     assert sorted(trainings["besieged"]) == sorted(trainings["plain"])
     assert set(attacked) == set(MESSAGE_TYPES.values())
-    # Each message that was authentic leaves one file beside the journal; those that were not leave none.
+    # Each message that was authentic leaves one file beside the journal, and so does each plan; the others leave none.
     used = [one for node in places for one in (tmp_path / f"{node}.journal.used").iterdir()]
-    assert 0 < len(used) <= len(attacked)
+    assert 0 < len(used) <= len(attacked) + len(places) * len(rounds)
 
 
 # Without identities -----------------------------------------------------------------------------------------------------

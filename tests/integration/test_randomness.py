@@ -13,10 +13,12 @@ import pytest
 import fedgt
 from fedgt.engine import Failure, Transport
 from fedgt.engine.hello import hello_frame
+from fedgt.engine.round_message import bound
 from fedgt.experiment import make_spec, run
 from fedgt.secagg import GroupSum, PrekeyRequest, Prekeys, RoundPlan
 from fedgt.secagg.masks import KEY_BYTES
 from fedgt.secagg.messages import read_stage_message
+from fedgt.types import Parameters
 
 SPEC: dict[str, Any] = {
     "seed": 7,
@@ -54,8 +56,9 @@ def observed() -> tuple[dict[Any, bytes], list[GroupSum], str]:
     digests: list[str] = []
 
     def tapped(inner: Any) -> Any:
-        def take(transport: Transport, plan: RoundPlan, *args: Any, **options: Any) -> Any:
-            taken = inner(Tapped(transport, plan, kept), plan, *args, **options)
+        def take(transport: Transport, plan: RoundPlan, parameters: Parameters, **options: Any) -> Any:
+            plan = bound(plan, parameters)
+            taken = inner(Tapped(transport, plan, kept), plan, parameters, **options)
             digests.append(plan.digest)
             sums.extend(taken.sums)
             return taken
@@ -119,8 +122,8 @@ def test_every_secret_of_a_client_is_256_bits_that_the_operating_system_was_aske
     assert {len(bytes.fromhex(nonce)) for nonce in nonces} == {32}
 
 
-SEEDED = {("engine/client.py", "_rows")}
-"""Weights that stand for secret ones in an account. No secret depends on them."""
+SEEDED = {("secagg/agreement.py", "_general"), ("engine/nearness.py", "sketched")}
+"""Weights that stand for secret ones in an account; and sketches, whose seed is 256 bits from the operating system."""
 
 
 def generators(path: Path) -> set[str]:

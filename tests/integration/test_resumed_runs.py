@@ -43,7 +43,7 @@ FAULTS = [
 ]
 RUNS: dict[str, dict[str, Any]] = {
     "a test in round 2": {},
-    "clients that leave": {"faults": FAULTS},
+    "clients that leave": {"faults": FAULTS, "secure_aggregation.colluders": 0},
     "every group lost": {"faults": [{"client": j, "round": 2, "stage": "masked"} for j in range(7)]},
     "a further sum of the test's models": {"decode.after_test": "largest-sum", "decode.strategy": "count"},
     "a sum that the ledger refuses": {"privacy": 3, "decode.after_test": "same-round", "decode.strategy": "count"},

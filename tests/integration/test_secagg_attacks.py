@@ -14,7 +14,9 @@ from fedgt.secagg import (
     RoundPlan,
     TensorSpec,
     default_threshold,
+    quorum,
 )
+from fedgt.secagg.agreement import chain_of, signatures_from_json, signatures_to_json
 from fedgt.secagg.masks import KEY_BYTES, GroupContext, add_mask, pair_seed, self_seed
 from fedgt.secagg.messages import (
     SIGNED_STAGES,
@@ -25,7 +27,7 @@ from fedgt.secagg.messages import (
     stage_message,
 )
 from fedgt.secagg.shares import SECRET_BYTES, combine_shares
-from secagg_lab import FOUR, UPDATE, Consortium, make_plan, play, read
+from secagg_lab import FOUR, UPDATE, Consortium, asked_to_open, make_plan, play, proposed, read
 
 
 def test_with_identities_the_sums_are_exact() -> None:
@@ -172,55 +174,55 @@ def test_split_views_open_nothing_with_identities() -> None:
     plan = make_plan(FIFTEEN)
     consortium = Consortium.of(FIFTEEN)
     sessions = consortium.sessions(plan, minimum_group_size=8)
-    play(plan, consortium, sessions=sessions, until="agree")
-    signatures: dict[int, bytes] = {}
+    down, _, _ = play(plan, consortium, sessions=sessions, until="agree")
+    signatures: dict[str, bytes] = {}
     for position, name in enumerate(FIFTEEN):
-        alive, dropped = split_view(position)
-        part = GroupPart(group=0, members=alive, dropped=dropped)
-        reply = sessions[name].agree(stage_message(plan, "agree", name, [part], identity=consortium.server))
-        signatures[position] = bytes(read(plan, "agree", name, reply).parts[0].body)
+        lists = {0: split_view(position)}
+        link = proposed(plan, down["shares"], lists, previous=chain_of(consortium.registry))
+        request = asked_to_open(plan, "agree", name, lists, link.to_json(), consortium.server)
+        signatures[name] = bytes(read(plan, "agree", name, sessions[name].agree(request)).attached)
     for position, name in enumerate(FIFTEEN):
-        alive, dropped = split_view(position)
-        body = b"".join(signatures[member] for member in alive)
-        part = GroupPart(group=0, members=alive, dropped=dropped, body=body)
-        reply = sessions[name].unmask(stage_message(plan, "unmask", name, [part], identity=consortium.server))
-        message = read(plan, "unmask", name, reply)
-        assert message.parts == ()
-        assert "agree on who is alive, the threshold is 8" in message.refused[0]
+        request = asked_to_open(
+            plan, "unmask", name, {0: split_view(position)}, signatures_to_json(signatures), consortium.server
+        )
+        with pytest.raises(SignatureError, match="of 15 clients of the registry agree on who is alive, 8 are needed"):
+            sessions[name].unmask(request)
+
+
+ALL, THREE = {0: ((0, 1, 2, 3), ())}, {0: ((0, 1, 2), (3,))}
 
 
 def test_a_survivor_set_that_is_altered_after_the_agreement_is_refused() -> None:
     plan = make_plan("abcd")
     sessions = FOUR.sessions(plan)
     down, _, _ = play(plan, sessions=sessions, until="unmask")
-    part = read(plan, "unmask", "a", down["unmask"]["a"]).parts[0]
-    assert part.members == (0, 1, 2, 3)
-    altered = GroupPart(group=0, members=(0, 1, 2), dropped=(3,), body=part.body[: 3 * 64])
-    with pytest.raises(ProtocolError, match="other survivors than it did before"):
-        sessions["a"].unmask(stage_message(plan, "unmask", "a", [altered], identity=FOUR.server))
+    signed = read(plan, "unmask", "a", down["unmask"]["a"])
+    assert signed.parts[0].members == (0, 1, 2, 3)
+    with pytest.raises(ProtocolError, match="other survivors than the agreement"):
+        sessions["a"].unmask(asked_to_open(plan, "unmask", "a", THREE, bytes(signed.attached)))
 
 
-def test_signatures_below_the_threshold_or_from_another_round_open_nothing() -> None:
+def test_signatures_below_the_quorum_or_from_another_round_open_nothing() -> None:
     plan, earlier = make_plan("abcd"), make_plan("abcd", round=1)
     old, _, _ = play(earlier, until="unmask")
-    stale = bytes(read(earlier, "unmask", "a", old["unmask"]["a"]).parts[0].body)
-    for body_of in (lambda body: body[: 2 * 64] + bytes(2 * 64), lambda body: stale):
+    stale = bytes(read(earlier, "unmask", "a", old["unmask"]["a"]).attached)
+    for signatures_of in (lambda good: good[:2], lambda good: [*good[:2], ("c", bytes(64))], lambda good: None):
         sessions = FOUR.sessions(plan)
         down, _, _ = play(plan, sessions=sessions, until="unmask")
-        part = read(plan, "unmask", "a", down["unmask"]["a"]).parts[0]
-        forged = GroupPart(group=0, members=part.members, dropped=(), body=body_of(bytes(part.body)))
-        reply = sessions["a"].unmask(stage_message(plan, "unmask", "a", [forged], identity=FOUR.server))
-        message = read(plan, "unmask", "a", reply)
-        assert message.parts == ()
-        assert "agree on who is alive" in message.refused[0]
+        attached = bytes(read(plan, "unmask", "a", down["unmask"]["a"]).attached)
+        good = sorted(signatures_from_json(attached, registry=FOUR.registry).items())
+        chosen = signatures_of(good)
+        forged = stale if chosen is None else signatures_to_json(dict(chosen))
+        with pytest.raises(SignatureError, match="agree on who is alive, 3 are needed"):
+            sessions["a"].unmask(asked_to_open(plan, "unmask", "a", ALL, forged))
 
 
-def test_no_two_lists_of_survivors_can_both_find_a_threshold_that_allows_for_colluders() -> None:
-    """Counted out: colluders sign both lists, every other client one of them."""
+def test_no_two_agreements_of_one_number_can_both_find_a_quorum() -> None:
+    """Counted out: colluders sign both, every other client one of them; thresholds of groups follow the same rule."""
     for size in range(2, 16):
         for colluders in range(size):
             threshold = default_threshold(size, colluders=colluders)
-            assert threshold <= size
+            assert threshold == quorum(size, colluders=colluders) <= size
             assert not any(
                 honest + colluders >= threshold and size - colluders - honest + colluders >= threshold
                 for honest in range(size - colluders + 1)

@@ -20,10 +20,11 @@ from fedgt.engine import (
     secure_sums,
 )
 from fedgt.engine.hello import hello_frame, read_answer
-from fedgt.engine.round_message import RoundMessage
+from fedgt.engine.round_message import RoundMessage, bound
 from fedgt.errors import PolicyError, ProtocolError
 from fedgt.privacy import Ledger
 from fedgt.secagg import (
+    AgreementLog,
     ClientPolicy,
     Credentials,
     FixedPoint,
@@ -42,11 +43,17 @@ from fedgt.types import Parameters
 
 IDS = tuple(f"c{number:02d}" for number in range(15))
 ROWS = tuple(tuple(IDS[start + offset] for offset in (0, 1, 3, 7)) for start in range(8))
-MODEL = {"w": np.zeros((2, 3))}
 SERVER = Identity.generate("server")
 CLIENTS = {name: Identity.generate(name) for name in IDS}
 REGISTRY = Registry(server=SERVER.public, clients={name: one.public for name, one in CLIENTS.items()})
 SERVES = Credentials(identity=SERVER, registry=REGISTRY)
+LEAST = ClientPolicy(privacy=2, colluders=0)
+"""The weakest promise with which a client that has an identity starts at all."""
+
+
+def model_of(number: int) -> dict[str, Any]:
+    """Another global model every round, far from the others."""
+    return {"w": np.full((2, 3), 8.0 * number)}
 
 
 def update_of(name: str, number: int) -> float:
@@ -66,6 +73,7 @@ class Steady:
 def make_plan(**changes: Any) -> RoundPlan:
     fields: dict[str, Any] = {
         "run": "run",
+        "colluders": 0,
         "round": 0,
         "purpose": "test",
         "groups": ROWS,
@@ -79,7 +87,7 @@ def make_plan(**changes: Any) -> RoundPlan:
 
 def endpoint(name: str, **options: Any) -> ClientEndpoint:
     credentials = Credentials(identity=CLIENTS[name], registry=REGISTRY)
-    return ClientEndpoint(name, Steady(name), credentials=credentials, **options)
+    return ClientEndpoint(name, Steady(name), credentials=credentials, **({"policy": LEAST} | options))
 
 
 def federation(**options: Any) -> dict[str, ClientEndpoint]:
@@ -92,7 +100,7 @@ def local(clients: Mapping[str, ClientEndpoint]) -> LocalTransport:
 
 def take(transport: Any, plan: RoundPlan, **options: Any) -> SecureSums:
     chosen: dict[str, Any] = {"authorise": lambda members: (None,) * len(members), "timeout": 20.0} | options
-    return secure_sums(transport, plan, MODEL, credentials=SERVES, **chosen)
+    return secure_sums(transport, plan, model_of(plan.round), **{"credentials": SERVES, **chosen})
 
 
 def assert_exact(one: GroupSum, number: int = 0) -> None:
@@ -251,8 +259,8 @@ def test_a_late_reply_never_reaches_the_sum() -> None:
     """The server has closed the stage; the same input given again is refused, not added."""
     plan = make_plan()
     clients = federation()
-    server = ServerSession(plan, credentials=SERVES)
-    opening = RoundMessage(session=server.keys()["c00"], parameters=MODEL).to_bytes(identity=SERVER)
+    server = ServerSession(bound(plan, model_of(0)), credentials=SERVES)
+    opening = RoundMessage(session=server.keys()["c00"], parameters=model_of(0)).to_bytes(identity=SERVER)
     requests = server.shares({name: clients[name].handle("keys", opening) for name in IDS})
     requests = server.masked({name: clients[name].handle("shares", message) for name, message in requests.items()})
     replies = {name: clients[name].handle("masked", message) for name, message in requests.items()}
@@ -272,11 +280,13 @@ def test_a_late_reply_never_reaches_the_sum() -> None:
 
 
 def opening(plan: RoundPlan) -> bytes:
-    return RoundMessage(session=plan_message(plan, identity=SERVER), parameters=MODEL).to_bytes(identity=SERVER)
+    model = model_of(plan.round)
+    message = RoundMessage(session=plan_message(bound(plan, model), identity=SERVER), parameters=model)
+    return message.to_bytes(identity=SERVER)
 
 
 @pytest.mark.parametrize("stage", SIGNED_STAGES[1:])
-def test_a_server_that_restarts_has_lost_the_round_and_nothing_leaks(stage: str) -> None:
+def test_a_server_that_restarts_has_lost_the_round_and_nothing_leaks(stage: str, tmp_path: Path) -> None:
     """All its messages were kept; no client answers the round again, and the next round ends the old sessions."""
     clients = federation()
 
@@ -292,13 +302,15 @@ def test_a_server_that_restarts_has_lost_the_round_and_nothing_leaks(stage: str)
                 raise Restarting
             return self.inner.exchange(at, messages, timeout)
 
+    folder = tmp_path / "agreements"
     with pytest.raises(Restarting):
-        take(Dying(), make_plan())
-    again = take(local(clients), make_plan())
+        take(Dying(), make_plan(), agreements=AgreementLog(REGISTRY, folder))
+    log = AgreementLog(REGISTRY, folder)  # the restarted server reads what it has written
+    again = take(local(clients), make_plan(), agreements=log)
     assert {one.status for one in again.sums} == {"erased"}
     assert all("answered already" in reason for one in again.sums for reason in one.dropped.values())
     before = [one._session for one in clients.values()]
-    for one in take(local(clients), make_plan(round=1)).sums:
+    for one in take(local(clients), make_plan(round=1), agreements=log).sums:
         assert_exact(one, 1)
     assert all(session is not None and session.closed and not session._groups for session in before)
 
@@ -312,10 +324,11 @@ def test_of_two_interleaved_rounds_the_later_one_is_exact_and_the_earlier_one_lo
     class Interleaving:
         def exchange(self, at: str, messages: Mapping[str, bytes], timeout: float) -> dict[str, bytes | Failure]:
             if at == stage:
-                later.append(take(inner, make_plan(round=1)))
+                later.append(take(inner, make_plan(round=1), agreements=log))
             return inner.exchange(at, messages, timeout)
 
-    earlier = take(Interleaving(), make_plan(round=0))
+    log = AgreementLog(REGISTRY)
+    earlier = take(Interleaving(), make_plan(round=0), agreements=log)
     assert {one.status for one in earlier.sums} == {"erased"}
     for one in later[0].sums:
         assert_exact(one, 1)
@@ -324,11 +337,22 @@ def test_of_two_interleaved_rounds_the_later_one_is_exact_and_the_earlier_one_lo
 def test_rounds_0_to_200_with_the_same_identities(tmp_path: Path) -> None:
     """No degradation, no reuse: every round is exact and as large on the wire as the first one, give or take digits."""
     names = IDS[:4]
-    clients = {name: endpoint(name, journal=tmp_path / name) for name in names}
+    registry = Registry(server=SERVER.public, clients={name: CLIENTS[name].public for name in names})
+    serves, log = Credentials(identity=SERVER, registry=registry), AgreementLog(registry)
+    clients = {
+        name: ClientEndpoint(
+            name,
+            Steady(name),
+            policy=LEAST,
+            credentials=Credentials(identity=CLIENTS[name], registry=registry),
+            journal=tmp_path / name if name == "c00" else None,
+        )
+        for name in names
+    }
     sizes = []
     for number in range(201):
         plan = make_plan(round=number, groups=(names,), thresholds=(3,), weights=dict.fromkeys(names, 1))
-        result = take(local(clients), plan)
+        result = take(local(clients), plan, credentials=serves, agreements=log)
         assert_exact(result.sums[0], number)
         sizes.append(result.bytes_up)
     assert max(sizes) - min(sizes) <= 4 * 5 * 2 + 40
@@ -392,7 +416,8 @@ def test_what_was_pinned_with_the_first_plan_cannot_change_without_a_word(change
     client.handle("keys", opening(make_plan()))
     plan = make_plan(round=1, **change)
     model = {spec.name: np.zeros(spec.shape) for spec in plan.tensors}
-    message = RoundMessage(session=plan_message(plan, identity=SERVER), parameters=model).to_bytes(identity=SERVER)
+    session = plan_message(bound(plan, model), identity=SERVER)
+    message = RoundMessage(session=session, parameters=model).to_bytes(identity=SERVER)
     with pytest.raises(PolicyError, match=what):
         client.handle("keys", message)
 
@@ -413,16 +438,21 @@ def test_with_terms_agreed_beforehand_neither_run_nor_design_can_change() -> Non
 
 def test_sums_that_together_single_a_client_out_are_refused_by_the_client_itself() -> None:
     """The server's ledger is not asked here: two sums that differ by one client."""
-    policy = ClientPolicy(minimum_group_size=3, privacy=3)
-    client = endpoint("c00", policy=policy)
-    client.handle("keys", opening(make_plan(groups=(IDS[:5],), thresholds=(3,))))
-    with pytest.raises(PolicyError, match="mixes only 1 clients"):
-        client.handle("keys", opening(make_plan(purpose="more", groups=(IDS[:4],), thresholds=(3,))))
-    client.handle("keys", opening(make_plan(purpose="again", groups=(IDS[:5],), thresholds=(3,))))
+    policy = ClientPolicy(privacy=3, colluders=0)
+    clients = federation(policy=policy)
+    log = AgreementLog(REGISTRY)
+    (first,) = take(local(clients), make_plan(groups=(IDS[:9],), thresholds=(5,)), agreements=log).sums
+    assert_exact(first)
+    less = make_plan(purpose="more", groups=(IDS[:8],), thresholds=(5,))
+    (second,) = take(local(clients), less, agreements=log).sums
+    assert second.status == "erased"
+    assert all("this client's promise is 3" in reason for reason in second.dropped.values())
+    (again,) = take(local(clients), make_plan(purpose="again", groups=(IDS[:9],), thresholds=(5,)), agreements=log).sums
+    assert_exact(again)
 
 
 def test_a_client_answers_only_so_many_sums_about_one_local_model() -> None:
-    client = endpoint("c00", policy=ClientPolicy(sums_per_round=2))
+    client = endpoint("c00", policy=ClientPolicy(privacy=2, colluders=0, sums_per_round=2))
     for purpose in ("test", "training"):
         client.handle("keys", opening(make_plan(purpose=purpose)))
     with pytest.raises(PolicyError, match="sums_per_round"):

@@ -5,6 +5,7 @@ docs/threat-model.md names these tests line by line.
 
 import gc
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,15 +16,15 @@ from fedgt.errors import ProtocolError, SignatureError
 from fedgt.secagg import (
     TensorSpec,
 )
-from fedgt.secagg.masks import KEY_BYTES, GroupContext, MaskStream, mask_scratch, pair_seed
-from fedgt.secagg.membership import PARCEL_BYTES, survivors_statement
+from fedgt.secagg.masks import KEY_BYTES, MaskStream, mask_scratch, pair_seed
+from fedgt.secagg.membership import PARCEL_BYTES
 from fedgt.secagg.messages import (
     SIGNED_STAGES,
     GroupPart,
     stage_message,
 )
 from fedgt.secagg.shares import SECRET_BYTES, combine_shares
-from secagg_lab import FOUR, UPDATE, answer, make_plan, play, read
+from secagg_lab import FOUR, UPDATE, answer, make_plan, play, proposed, read
 
 # Replays and forgeries --------------------------------------------------------------------------------------------
 
@@ -217,32 +218,42 @@ def test_a_mask_key_that_is_rebuilt_in_one_group_is_worth_nothing_in_another() -
 
 @pytest.mark.parametrize("stage", ["keys", "agree"])
 def test_a_client_that_signs_rubbish_is_left_out_before_its_peers_see_it(stage: str) -> None:
-    """Its frame is in order, its signature on the keys or on the list of survivors is not."""
+    """Its frame is in order, its signature on the keys or on the agreement is not."""
     plan = make_plan("abcd")
 
     def spoil(at: str, who: str, reply: bytes) -> bytes:
         if (at, who) != (stage, "a"):
             return reply
-        (part,) = read(plan, at, who, reply).parts
-        body = bytes(part.body[:-1]) + bytes([part.body[-1] ^ 1])
-        return stage_message(plan, at, who, [GroupPart(group=0, body=body)], identity=FOUR.clients["a"])
+        message = read(plan, at, who, reply)
+        signed = bytes(message.attached if at == "agree" else message.parts[0].body)
+        spoilt = signed[:-1] + bytes([signed[-1] ^ 1])
+        part = GroupPart(group=0, body=b"" if at == "agree" else spoilt)
+        attached = spoilt if at == "agree" else b""
+        return stage_message(plan, at, who, [part], attached=attached, identity=FOUR.clients["a"])
 
     _, _, (one,) = play(plan, up=spoil)
     assert one.status == "open"
-    what = "keys" if stage == "keys" else "survivors"
+    what = "keys" if stage == "keys" else "agreement"
     assert one.dropped == {"a": f"{stage}: the signature on the {what} of a is not by its registered key"}
     assert ("a" in one.members) == (stage == "agree")
 
 
-def test_what_is_signed_about_survivors_names_the_keys_that_this_client_was_shown() -> None:
-    """A colluding client that signed two sets of keys for two peers splits them: their signatures do not fit together."""
-    context = GroupContext.of(make_plan("abcd"), 0)
-    keys = {position: bytes([position]) * 96 for position in range(4)}
-    statements = {
-        survivors_statement(context, (0, 1, 2), (3,), keys),
-        survivors_statement(context, (0, 1, 2), (3,), keys | {2: bytes(96)}),
-        survivors_statement(context, (0, 1, 2), (), {p: key for p, key in keys.items() if p != 3}),
-        survivors_statement(context, (0, 1, 3), (2,), keys),
-        survivors_statement(GroupContext.of(make_plan("abcd", round=3), 0), (0, 1, 2), (3,), keys),
+def test_what_is_signed_names_everything_that_is_to_be_opened() -> None:
+    """Lists, keys that were shown, model, plan, and what was signed before: no two of them share a signature."""
+    plan = make_plan("abcd")
+    down, _, _ = play(plan, until="agree")
+    everybody, three = {0: ((0, 1, 2, 3), ())}, {0: ((0, 1, 2), (3,))}
+    link = proposed(plan, down["shares"], everybody)
+    (group,) = link.groups
+    digests = {
+        link.digest,
+        proposed(plan, down["shares"], three).digest,
+        proposed(plan, down["shares"], {0: ((0, 1, 2), ())}).digest,
+        proposed(plan, down["shares"], everybody, groups=(replace(group, keys="0" * 64),)).digest,
+        proposed(plan, down["shares"], everybody, model="0" * 64).digest,
+        replace(link, plan="0" * 64).digest,
+        proposed(plan, down["shares"], everybody, number=2).digest,
+        proposed(plan, down["shares"], everybody, previous="0" * 64).digest,
+        proposed(plan, down["shares"], everybody, weights={**link.weights, "a": 2}).digest,
     }
-    assert len(statements) == 5
+    assert len(digests) == 9

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import secrets
 import struct
 import tracemalloc
 from collections.abc import Callable
@@ -35,6 +36,7 @@ CLIENTS = {name: Identity.generate(name) for name in NAMES}
 REGISTRY = Registry(server=SERVER.public, clients={name: one.public for name, one in CLIENTS.items()})
 PLAN = RoundPlan(
     run="fuzz",
+    colluders=0,
     round=1,
     purpose="test",
     groups=(tuple(NAMES), ("a", "b")),
@@ -258,11 +260,11 @@ def test_a_signature_of_another_message_kind_is_no_signature() -> None:
 @given(content=st.binary(max_size=80) | st.text(alphabet='["run", 0-9]\n', max_size=40).map(str.encode))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_journal_with_rubbish_is_a_spec_error_or_a_journal(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "journal"
+    path = tmp_path / secrets.token_hex(8)
     path.write_bytes(content)
     try:
         journal = RoundJournal(path)
     except SpecError:
         return
-    journal.begin("run", 7)
+    journal.begin("run", 7, "test")
     assert RoundJournal(path).latest("run") == max(7, journal.latest("run"))

@@ -89,6 +89,7 @@ def make_plan(groups: tuple[tuple[str, ...], ...], weights: Mapping[str, int], r
     bits = max(f for f in range(41) if largest * round(CLIP * 2.0**f) < 2 ** (ring_bits - 1))
     return RoundPlan(
         run="law",
+        colluders=0,
         round=0,
         purpose="test",
         groups=groups,

@@ -40,6 +40,7 @@ REGISTRY = Registry(server=SERVER.public, clients={name: one.public for name, on
 def make_plan(number: int) -> RoundPlan:
     return RoundPlan(
         run="machine",
+        colluders=0,
         round=number,
         purpose="test",
         groups=GROUPS,

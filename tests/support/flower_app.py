@@ -92,6 +92,8 @@ def federation(config: Any) -> Any:
         timeout=float(config["timeout"]),
         wait=float(config["wait"]),
         credentials=credentials,
+        colluders=1 if count >= 15 else 0,
+        config=config if credentials is not None else {},
     )
 
 

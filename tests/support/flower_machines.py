@@ -64,6 +64,7 @@ def write_app(folder: Path, config: Mapping[str, Any]) -> Path:
 def write_consortium(folder: Path, count: int) -> list[dict[str, Any]]:
     """fedgt identities for a server and `client-0`, `client-1`, ...; the node configs that point to them."""
     folder.mkdir()
+    (folder / "policy.toml").write_text("privacy = 4\n" if count >= 15 else "privacy = 2\ncolluders = 0\n")
     registry = folder / "consortium.toml"
     configs = []
     for name in ("server", *(f"client-{number}" for number in range(count))):
@@ -71,7 +72,11 @@ def write_consortium(folder: Path, count: int) -> list[dict[str, Any]]:
         write_private_key(folder / f"{name}.pem", identity)
         add_to_registry(registry, identity, server=name == "server")
     for number in range(count):
-        own = {"fedgt-key": str(folder / f"client-{number}.pem"), "fedgt-registry": str(registry)}
+        own = {
+            "fedgt-key": str(folder / f"client-{number}.pem"),
+            "fedgt-registry": str(registry),
+            "fedgt-policy": str(folder / "policy.toml"),
+        }
         configs.append({"partition-id": number, **own, "fedgt-journal": str(folder / f"rounds-{number}")})
     return configs
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedgt.errors import ProtocolError
 from fedgt.secagg import (
+    ClientPolicy,
     ClientSession,
     Credentials,
     FixedPoint,
@@ -21,11 +22,15 @@ from fedgt.secagg import (
     TensorSpec,
     default_threshold,
 )
+from fedgt.secagg.agreement import Link, OpenedGroup, chain_of, keys_digest
+from fedgt.secagg.membership import PUBLIC_BYTES
 from fedgt.secagg.messages import (
     SIGNED_STAGES,
     STAGES,
+    GroupPart,
     StageMessage,
     read_stage_message,
+    stage_message,
 )
 
 UPDATE = {"w": np.array([0.5, -0.25, 1.0])}
@@ -57,12 +62,15 @@ class Consortium:
 
 
 FOUR = Consortium.of("abcd")
+LEAST = ClientPolicy(privacy=2, colluders=0)
+"""The weakest promise with which a client that has an identity starts at all."""
 
 
 def make_plan(*groups: str, **changes: Any) -> RoundPlan:
     members = tuple(tuple(group) for group in groups)
     fields: dict[str, Any] = {
         "run": "run",
+        "colluders": 0,
         "round": 2,
         "purpose": "test",
         "groups": members,
@@ -146,6 +154,67 @@ def play(
         options = {"authorise": allow} if stage == "masked" else {}
         down[following] = getattr(server, following)(back[stage], **options)
     return down, back, server.results(back["unmask"])
+
+
+def proposed(
+    plan: RoundPlan,
+    seen: Mapping[str, bytes],
+    lists: Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]],
+    **changes: Any,
+) -> Link:
+    """An agreement as a server that lies may propose it: by group, the positions of who is alive and who dropped.
+
+    Args:
+        plan: The plan.
+        seen: The requests of stage "shares", in which the public keys are.
+        lists: Group -> (alive, dropped).
+        changes: Fields of the link that are to be other than the first of a chain would have them.
+    """
+    groups = []
+    for index, (alive, dropped) in sorted(lists.items()):
+        member = plan.groups[index][alive[0]]
+        (part,) = (one for one in read(plan, "shares", member, seen[member]).parts if one.group == index)
+        size = len(part.body) // len(part.members)
+        keys = {position: part.body[size * order :][:PUBLIC_BYTES] for order, position in enumerate(part.members)}
+        present = {position: keys[position] for position in (*alive, *dropped)}
+        groups.append(
+            OpenedGroup(
+                group=index,
+                alive=tuple(plan.groups[index][position] for position in alive),
+                dropped=tuple(plan.groups[index][position] for position in dropped),
+                keys=keys_digest(plan.groups[index], present),
+            )
+        )
+    fields: dict[str, Any] = {
+        "number": 1,
+        "previous": chain_of(FOUR.registry),
+        "plan": plan.digest,
+        "run": plan.run,
+        "round": plan.round,
+        "purpose": plan.purpose,
+        "task": plan.task,
+        "model": plan.inputs.get("model", ""),
+        "weights": {client: plan.weights[client] for one in groups for client in one.alive},
+        "groups": tuple(groups),
+    }
+    return Link(**(fields | changes))
+
+
+def asked_to_open(
+    plan: RoundPlan,
+    stage: str,
+    client: str,
+    lists: Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]],
+    attached: bytes,
+    server: Identity = FOUR.server,
+) -> bytes:
+    """A request of stage "agree" or "unmask" about those of the lists in which the client is alive."""
+    parts = [
+        GroupPart(group=index, members=alive, dropped=dropped)
+        for index, (alive, dropped) in sorted(lists.items())
+        if client in [plan.groups[index][position] for position in alive]
+    ]
+    return stage_message(plan, stage, client, parts, attached=attached, identity=server)
 
 
 def read(plan: RoundPlan, stage: str, client: str, message: bytes) -> StageMessage:

@@ -37,6 +37,7 @@ def main(grid: Grid, context: Context) -> None:
         screen=ScreenSettings(layer=task.CLASSIFICATION_LAYER),
         rounds=int(config["rounds"]),
         samples={name: len(task.partition(number, seed)) for number, name in enumerate(names)},
+        config=config,
         credentials=_credentials(str(config["credentials"])),
         optimizer=adaptive(FedAdam(eta=0.01)) if config["optimizer"] == "fedadam" else None,
         timeout=float(config["timeout"]),

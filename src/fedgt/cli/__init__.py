@@ -22,6 +22,7 @@ from fedgt.cli import (
     report_command,
     reproduce_command,
     run_command,
+    terms_command,
     watch_command,
 )
 from fedgt.cli.root import INTERRUPTED, PANELS, Root
@@ -50,6 +51,7 @@ for _name, _panel, _summary, _command in (
     ("privacy", _PLAN, "What the sums of a design reveal, and about whom", privacy_command.privacy),
     ("decode", _PLAN, "Who is malicious, given the outcomes of group tests", decode_command.decode),
     ("keygen", _DEPLOY, "Make the long-term keys of a client or the server", keygen_command.keygen),
+    ("terms", _DEPLOY, "Show the agreed terms of a run, and sign them", terms_command.terms),
     ("doctor", _DEPLOY, "Is this machine ready to take part?", doctor_command.doctor),
 ):
     app.command(_name, rich_help_panel=_panel, short_help=_summary)(_command)

@@ -131,11 +131,18 @@ def _policy(path: Path | None) -> Iterator[_Finding]:
     except FedGTError as error:
         yield _Finding(check="policy", status="failed", text=str(error))
         return
-    if policy.privacy < 2:
-        text = "privacy is below 2: this site leaves it to the server's ledger that its model is not seen alone"
-        yield _Finding(check="policy", status="note", text=text)
+    if policy.privacy < policy.colluders + 2:
+        text = (
+            f"privacy is {policy.privacy} with {policy.colluders} colluders: with an identity a site does not start below "
+            f"{policy.colluders + 2}, unless the agreed terms promise it; write privacy = {policy.colluders + 2} or more"
+        )
+        yield _Finding(check="policy", status="failed", text=text)
     else:
-        yield _Finding(check="policy", status="ok", text=f"no combination of sums may mix fewer than {policy.privacy}")
+        text = (
+            f"no combination of sums may mix fewer than {policy.privacy} clients, of whom {policy.colluders} may help a "
+            f"server that lies: at least {policy.privacy - policy.colluders} honest ones"
+        )
+        yield _Finding(check="policy", status="ok", text=text)
 
 
 def _plan(path: Path | None, expected: str | None) -> Iterator[_Finding]:

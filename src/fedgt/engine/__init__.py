@@ -3,6 +3,7 @@
 from fedgt.engine.aggregate import SecureSums, TakesSums, secure_sums
 from fedgt.engine.client import Client, ClientEndpoint, TrainedModel
 from fedgt.engine.prekeys import PrekeyStore
+from fedgt.engine.round_message import fingerprint
 from fedgt.engine.transport import Failure, LocalTransport, Transport
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "TakesSums",
     "TrainedModel",
     "Transport",
+    "fingerprint",
     "secure_sums",
 ]

@@ -10,10 +10,10 @@ from typing import Protocol
 import numpy as np
 
 from fedgt.engine.prekeys import PrekeyStore
-from fedgt.engine.round_message import RoundMessage
+from fedgt.engine.round_message import RoundMessage, bound
 from fedgt.engine.transport import Failure, StreamingTransport, Transport
 from fedgt.errors import ShapeError
-from fedgt.secagg import Authorise, Credentials, GroupSum, RoundPlan, ServerSession
+from fedgt.secagg import AgreementLog, Authorise, Credentials, GroupSum, RoundPlan, ServerSession
 from fedgt.types import Parameters
 
 logger = logging.getLogger(__name__)
@@ -51,6 +51,7 @@ class TakesSums(Protocol):
         timeout: float,
         center: Parameters | None = None,
         credentials: Credentials | None = None,
+        agreements: AgreementLog | None = None,
     ) -> SecureSums:
         """The sums, one per group of the plan."""
         ...
@@ -65,13 +66,14 @@ def secure_sums(
     timeout: float,
     center: Parameters | None = None,
     credentials: Credentials | None = None,
+    agreements: AgreementLog | None = None,
     prekeys: PrekeyStore | None = None,
 ) -> SecureSums:
     """Take the sums of all groups of a plan.
 
     Args:
         transport: Reaches the clients.
-        plan: What to sum.
+        plan: What to sum. The hashes of the models are put into it here.
         parameters: The global model of the round, with the plan's names and shapes.
         authorise: Asked once before anything is opened: real members per group (empty for a lost group) -> None to open
             it or the reason to withhold it.
@@ -79,6 +81,7 @@ def secure_sums(
         center: The current Weiszfeld estimate in the space of updates (zeros at first); for task "weiszfeld" only.
         credentials: The server's identity and the clients' keys. None is anonymous mode, for simulations: nothing is
             signed, and clients that have pinned a server refuse.
+        agreements: What clients have signed so far, with credentials; it must outlive the server's process.
         prekeys: What the clients published for this round ahead; it is used up, and refilled for the round that the store
             asks for. Stage "begin" then stands for "keys" and "shares", and "finish" for "unmask". None: keys are
             published in the round itself.
@@ -96,7 +99,8 @@ def secure_sums(
     if center is not None:
         _require_tensors(plan, center, "center")
     traffic = _Traffic(transport, timeout, "keys" if prekeys is None else "begin")
-    session = ServerSession(plan, credentials=credentials)
+    plan = bound(plan, parameters, center)
+    session = ServerSession(plan, credentials=credentials, agreements=agreements)
     if prekeys is None:
         requests = _openings(session.keys(), parameters, center, credentials)
         requests = session.shares(*traffic.exchange("keys", requests))

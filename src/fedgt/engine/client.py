@@ -12,18 +12,23 @@ import numpy.typing as npt
 
 from fedgt.engine.hello import read_hello, signed_hello
 from fedgt.engine.journal import RoundJournal
+from fedgt.engine.nearness import akin_models, akin_updates, answered
 from fedgt.engine.prekeys import finished_message, read_finish
-from fedgt.engine.round_message import RoundMessage, fingerprint
+from fedgt.engine.round_message import RoundMessage, fingerprint, require_inputs
 from fedgt.engine.suspended import Suspended, SuspendedRound
-from fedgt.errors import PolicyError, ProtocolError, ShapeError
+from fedgt.errors import PolicyError, ProtocolError, ShapeError, SpecError
 from fedgt.foreign_text import plain
 from fedgt.ids import require_id
 from fedgt.secagg import ClientPolicy, ClientSession, Credentials, PrekeyRequest, Prekeys, RoundPlan, RunTerms
+from fedgt.secagg.account import require_promise
+from fedgt.secagg.agreement import planned_rows
 from fedgt.secagg.frames import Sender
+from fedgt.secagg.policy import ANONYMOUS
 from fedgt.types import Parameters
 
 logger = logging.getLogger(__name__)
 
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 _STAGES = ("hello", "keys", "shares", "begin", "masked", "agree", "unmask", "finish")
 
 
@@ -57,7 +62,7 @@ class _Round:
     parameters: Parameters
     fingerprint: bytes
     purposes: set[str] = field(default_factory=set)
-    rows: list[dict[str, float]] = field(default_factory=list)
+    rows: list[Mapping[str, float]] = field(default_factory=list)
     trained: Mapping[str, npt.NDArray[np.generic]] | None = None
     samples: int = 0
 
@@ -73,11 +78,16 @@ class ClientEndpoint:
     Args:
         client_id: The id under which the plan names this client.
         client: Does the training.
-        minimum_group_size: Refuse sums over fewer clients than this.
+        minimum_group_size: Refuse sums over fewer clients than this; the promise asks for at least r.
         policy: Further limits that the server cannot override.
-        terms: What was agreed for the run beforehand, with the design; other runs are refused then.
+        terms: What was agreed for the run beforehand; other runs are refused then.
         credentials: The client's identity and the keys that it trusts. None is ANONYMOUS MODE, for simulations.
-        journal: A file that remembers the rounds over a restart of the client.
+        journal: A file that remembers over a restart of the client what it has answered and signed.
+        inputs: Name -> SHA-256 of what else this client trains with and the server has a say in, such as the configuration
+            of the run: with credentials, a plan that does not name the very same is refused.
+
+    Raises:
+        SpecError: With credentials, if neither policy nor terms promise at least two clients more than may collude.
     """
 
     def __init__(
@@ -90,17 +100,20 @@ class ClientEndpoint:
         terms: RunTerms | None = None,
         credentials: Credentials | None = None,
         journal: Path | None = None,
+        inputs: Mapping[str, str] = _NOTHING,
     ) -> None:
         """Nothing happens before the first message."""
         self._id = require_id(client_id, "client id")
         self._client = client
         self._minimum = minimum_group_size
-        self._policy = ClientPolicy(minimum_group_size=1) if policy is None else policy
+        self._policy = _strictest(policy, terms, signed=credentials is not None)
+        self._inputs = MappingProxyType(dict(inputs))
         self._agreed = terms
         self._terms = terms
         self._credentials = credentials
         self._server = None if credentials is None else Sender(name="the server", public=credentials.registry.server)
         self._journal = RoundJournal(journal)
+        self._log = None if credentials is None else self._journal.agreements(credentials.registry)
         self._round: _Round | None = None
         self._session: ClientSession | None = None
         self._center: Parameters | None = None
@@ -151,6 +164,9 @@ class ClientEndpoint:
             client=self._id,
             terms=self._terms,
             rounds=self._journal.rounds,
+            models=() if self._journal.keeps else self._journal.models,
+            seed=self._journal.seed,
+            agreements=() if self._journal.keeps or self._log is None else self._log.links,
             session=session.suspend() if session is not None and going_on else b"",
             prekeys=b"" if self._prekeys is None else self._prekeys.to_bytes(),
             round=SuspendedRound(
@@ -177,7 +193,10 @@ class ClientEndpoint:
             raise ProtocolError(f"client {self._id}: only an endpoint without messages can resume another")
         known = Suspended.from_bytes(suspended, client=self._id)
         self._journal.spend(suspended)
-        self._journal.recall(known.rounds)
+        self._journal.recall(known.rounds, known.models, known.seed)
+        if self._log is not None and not self._journal.keeps:
+            for link in known.agreements:
+                self._log.append(link)
         agreed = self._agreed
         if known.terms is not None:
             self._terms = (
@@ -204,7 +223,11 @@ class ClientEndpoint:
 
     def _new_session(self) -> ClientSession:
         return ClientSession(
-            self._id, minimum_group_size=self._minimum, policy=self._policy, credentials=self._credentials
+            self._id,
+            minimum_group_size=self._minimum,
+            policy=self._policy,
+            credentials=self._credentials,
+            agreements=self._log,
         )
 
     def _hello(self, payload: bytes) -> bytes:
@@ -256,14 +279,25 @@ class ClientEndpoint:
         reply = answer(session, message.session)
         plan = session.plan
         try:
+            if self._credentials is not None:
+                require_inputs(plan, message, self._inputs)
             _require_shapes(plan, message.parameters, self._id)
             terms = self._terms_for(plan)
             terms.require(plan)
             state = self._round_of(plan, message.parameters)
-            rows = _rows(plan)
-            self._require_privacy([*state.rows, *rows])
-            if state is not self._round:
-                self._journal.begin(plan.run, plan.round)
+            rows = planned_rows(plan)
+            if self._log is None:  # with identities the session looks at what is really to be opened, in all rounds
+                require_promise({}, "", [*state.rows, *rows], promised=self._policy.privacy)
+            if self._log is not None:
+                session.count_as_one(
+                    akin_models(
+                        message.parameters,
+                        self._journal.models,
+                        part=self._policy.near_model,
+                        seed=self._journal.seed,
+                    )
+                )
+            self._journal.begin(plan.run, plan.round, plan.purpose)
         except Exception:
             session.close()
             raise
@@ -303,35 +337,26 @@ class ClientEndpoint:
             raise ProtocolError(f"client {self._id}: round {plan.round} came with another global model before")
         return known
 
-    def _require_privacy(self, rows: list[dict[str, float]]) -> None:
-        """The client's own account of what is planned about one local model."""
-        promised = self._policy.privacy
-        if not promised:
-            return
-        # Imported here because scipy doubles the time that a client's process needs to start.
-        from fedgt.privacy import minimum_support
-
-        columns = {client: number for number, client in enumerate(sorted({client for row in rows for client in row}))}
-        matrix = np.zeros((len(rows), len(columns)))
-        for number, row in enumerate(rows):
-            for client, weight in row.items():
-                matrix[number, columns[client]] = weight
-        support = minimum_support(matrix, enough=promised)
-        if support is not None and support.lower < promised:
-            raise PolicyError(
-                f"client {self._id}: a combination of the sums planned about this local model mixes only {support.upper} "
-                f"clients; this client's policy wants {promised}"
-            )
+    def _remember(self, state: _Round, session: ClientSession) -> None:
+        """Write down what is about to be answered, and look at the sums again if it was nearly answered before."""
+        trained = state.trained or {}
+        model = session.plan.inputs.get("model", "")
+        update = answered(state.parameters, trained, model=model, seed=self._journal.seed)
+        if not np.isfinite(update.update).all():
+            return  # nothing of it leaves: the encoding refuses what is not finite, by name
+        session.count_as_one(akin_updates(update, self._journal.models, part=self._policy.near_model))
+        self._journal.answer(update)
 
     def _masked(self, session: ClientSession, payload: bytes) -> bytes:
         state = self._round
         if session.closed or state is None:
             raise ProtocolError(f"client {self._id}: stage 'masked' is refused: the session is over")
         # Nothing is trained for a message that is not authentic.
-        return session.masked(payload, lambda: self._train(state, session.plan), self._center, base=state.parameters)
+        return session.masked(payload, lambda: self._train(state, session), self._center, base=state.parameters)
 
-    def _train(self, state: _Round, plan: RoundPlan) -> Mapping[str, npt.NDArray[np.generic]]:
+    def _train(self, state: _Round, session: ClientSession) -> Mapping[str, npt.NDArray[np.generic]]:
         """The trained model; trains only if this round has not been trained yet."""
+        plan = session.plan
         if state.trained is None:
             trained = self._client.train(state.parameters, round=state.number)
             _require_trained(trained, self._id)
@@ -339,6 +364,8 @@ class ClientEndpoint:
             state.samples = int(trained.samples)
             # A copy: a client that goes on training in the same memory must not change what later sums of the round see.
             state.trained = MappingProxyType({name: np.array(trained.parameters[name]) for name in state.parameters})
+            if self._log is not None and self._policy.near_model:
+                self._remember(state, session)
         weight = plan.weights[self._id]
         if weight not in (1, state.samples):
             raise ProtocolError(
@@ -347,16 +374,28 @@ class ClientEndpoint:
         return state.trained
 
 
-def _rows(plan: RoundPlan) -> list[dict[str, float]]:
-    """The sums of a plan as weights per client. Weiszfeld weights are secret: those are rows in general position."""
-    if plan.task == "mean":
-        return [{client: float(plan.weights[client]) for client in group} for group in plan.groups if group]
-    rng = np.random.default_rng(list(bytes.fromhex(plan.digest)))
-    return [
-        dict(zip(group, rng.integers(1, 1 << 20, size=len(group)).astype(float).tolist(), strict=True))
-        for group in plan.groups
-        if group
-    ]
+def _strictest(policy: ClientPolicy | None, terms: RunTerms | None, *, signed: bool) -> ClientPolicy:
+    """What the policy and the agreed terms promise, together.
+
+    Raises:
+        SpecError: With identities, if that is less than two clients more than may collude.
+    """
+    if policy is None:
+        policy = ClientPolicy() if signed else ANONYMOUS
+    if terms is not None:
+        policy = replace(
+            policy,
+            privacy=max(policy.privacy, terms.privacy),
+            privacy_over_runs=max(policy.privacy_over_runs, terms.privacy_over_runs),
+            colluders=max(policy.colluders, terms.colluders),
+        )
+    if signed and policy.privacy < policy.colluders + 2:
+        raise SpecError(
+            f"this client has an identity, but its policy and terms promise {policy.privacy} clients with "
+            f"{policy.colluders} colluders: at least {policy.colluders + 2} are needed, or the server could see one client. "
+            f"Write a policy.toml with privacy = {policy.colluders + 2} or more, or give the agreed terms of the run"
+        )
+    return policy
 
 
 def _require_trained(trained: object, client: str) -> None:

@@ -1,110 +1,189 @@
-"""What a client remembers over a restart: which rounds it has taken part in, so that none can be asked for again."""
+"""What a client remembers over a restart: its rounds, the models that it has answered, and what it has signed.
+
+No locks: two processes of one client are kept apart by files that only one of them can make, which local disks and NFS from
+version 3 on guarantee. On a file system that lets two processes make one file, two processes of one client can answer twice.
+"""
 
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from fedgt.engine.nearness import AnsweredModel, new_seed
 from fedgt.errors import ProtocolError, SpecError
+from fedgt.secagg import AgreementLog, Registry
 
 _LARGEST_FILE = 2**28
 
 
 class RoundJournal:
-    """Run -> the latest round that was begun; in memory, and in a file if there is one.
+    """The rounds, models and agreements of one client; in memory, and in files if there is a path.
 
-    The file has one JSON list [run, round] a line, is only ever appended to, and is on the disk before the round is
-    answered. A last line that was cut off by a crash belongs to a round that was not answered, and is passed over.
+    `path` has one JSON list [run, round] a line. Beside it lie `path.models` (what was answered, a line each), `path.used`
+    (an empty file for everything that is done once) and `path.agreed` (agreements, a file each). All are only ever added to,
+    and are on the disk before a message is answered. A last line that was cut off by a crash belongs to a round that was not
+    answered, and is passed over.
 
     Args:
         path: The file, made if it does not exist; None forgets everything when the process ends.
 
     Raises:
-        SpecError: If the file cannot be read or is no journal.
+        SpecError: If a file cannot be read or is no journal.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         """Read what is there."""
         self._path = path
         self._latest: dict[str, int] = {}
-        if path is not None and path.exists():
-            self._load(path)
+        self._models: list[AnsweredModel] = []
+        self._seed = new_seed()
+        if path is not None:
+            self._load_models(path.with_name(path.name + ".models"))
+            if path.exists():
+                _without_cut(path)
+            self._refresh()
 
     @property
     def rounds(self) -> Mapping[str, int]:
         """Run -> the latest round that was begun."""
         return MappingProxyType(self._latest)
 
-    def recall(self, rounds: Mapping[str, int]) -> None:
+    @property
+    def seed(self) -> str:
+        """The secret seed of the sketches."""
+        return self._seed
+
+    @property
+    def models(self) -> tuple[AnsweredModel, ...]:
+        """The global models that were answered."""
+        return tuple(self._models)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether it outlives the process."""
+        return self._path is not None
+
+    def agreements(self, registry: Registry) -> AgreementLog:
+        """What this client has signed in a consortium."""
+        return AgreementLog(registry, None if self._path is None else self._path.with_name(self._path.name + ".agreed"))
+
+    def recall(self, rounds: Mapping[str, int], models: Iterable[AnsweredModel], seed: str) -> None:
         """Take over what another journal of the same client remembers; a later round that is known here stays."""
         for run, number in rounds.items():
-            self._latest[run] = max(number, self.latest(run))
+            self._latest[run] = max(number, self._latest.get(run, -1))
+        if self._path is None:
+            self._models, self._seed = list(models), seed
 
     def latest(self, run: str) -> int:
-        """The latest round of a run that was begun; -1 if there is none."""
+        """The latest round of a run that was begun, by any process of this client; -1 if there is none."""
+        self._refresh()
         return self._latest.get(run, -1)
 
-    def begin(self, run: str, number: int) -> None:
-        """Write down that a round begins.
+    def begin(self, run: str, number: int, purpose: str) -> None:
+        """Write down that sums are answered: once for each (run, round, purpose), whichever process does it.
 
         Raises:
-            SpecError: If the file cannot be written: the round must not be answered then.
+            ProtocolError: If another process has answered them.
+            SpecError: If the files cannot be written: they must not be answered then.
+        """
+        self._once(json.dumps(["round", run, number, purpose]).encode(), "these sums were answered already")
+        if self._path is not None and number > self.latest(run):
+            self._append(self._path, json.dumps([run, number]))
+        self._latest[run] = max(number, self._latest.get(run, -1))
+
+    def answer(self, model: AnsweredModel) -> None:
+        """Write down that a local model was trained, before anything of it leaves.
+
+        Raises:
+            SpecError: If the file cannot be written.
         """
         if self._path is not None:
-            line = (json.dumps([run, number]) + "\n").encode()
-            try:
-                descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-                with os.fdopen(descriptor, "ab") as file:
-                    file.write(line)
-                    file.flush()
-                    os.fsync(file.fileno())
-            except OSError as error:
-                raise SpecError(f"journal {self._path} cannot be written: {error.strerror}") from error
-        self._latest[run] = max(number, self.latest(run))
+            self._append(self._path.with_name(self._path.name + ".models"), model.to_json())
+        self._models.append(model)
 
     def spend(self, state: bytes) -> None:
-        """Write down that a suspended state is used; it leaves an empty file in the folder beside the journal.
+        """Write down that a suspended state is used.
 
-        A message may be handed to two processes, or again after a crash, with the same state. A file that only one of them
-        can make decides who goes on: a stage answered twice could open a single model. Without a journal this rests on
-        whoever keeps the state.
+        A message may be handed to two processes, or again after a crash, with the same state: a stage answered twice could
+        open a single model. Without a journal this rests on whoever keeps the state.
 
         Raises:
             ProtocolError: If it was used before.
             SpecError: If the file cannot be written.
         """
+        self._once(state, "this state was used already")
+
+    def _once(self, what: bytes, refusal: str) -> None:
         if self._path is None:
             return
         used = self._path.with_name(self._path.name + ".used")
         try:
             used.mkdir(mode=0o700, exist_ok=True)
-            (used / hashlib.sha256(state).hexdigest()).touch(mode=0o600, exist_ok=False)
+            marker = os.open(used / hashlib.sha256(what).hexdigest(), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            os.close(marker)  # it is empty: its name in the folder is all that must last
+            folder = os.open(used, os.O_RDONLY)
+            os.fsync(folder)
+            os.close(folder)
         except FileExistsError as error:
-            raise ProtocolError("this state was used already, by another process") from error
+            raise ProtocolError(f"{refusal}, by another process") from error
         except OSError as error:
             raise SpecError(f"{used} cannot be written: {error.strerror}") from error
 
-    def _load(self, path: Path) -> None:
+    def _append(self, path: Path, line: str) -> None:
         try:
-            if path.stat().st_size > _LARGEST_FILE:
-                raise SpecError(f"journal {path} is larger than {_LARGEST_FILE} bytes")
-            content = path.read_bytes()
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            with os.fdopen(descriptor, "ab") as file:
+                # One write, so that the lines of two processes do not mix.
+                file.write(line.encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
         except OSError as error:
-            raise SpecError(f"journal {path} cannot be read: {error.strerror}") from error
-        *lines, _cut = content.split(b"\n")
-        for number, line in enumerate(lines, start=1):
+            raise SpecError(f"journal {path} cannot be written: {error.strerror}") from error
+
+    def _refresh(self) -> None:
+        if self._path is None or not self._path.exists():
+            return
+        for number, line in enumerate(_lines(self._path), start=1):
             try:
                 entry = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise SpecError(f"journal {path}, line {number} is not JSON: the file was changed") from error
+                raise SpecError(f"journal {self._path}, line {number} is not JSON: the file was changed") from error
             if not (
                 isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str) and type(entry[1]) is int
             ):
-                raise SpecError(f"journal {path}, line {number} is not [run, round]: the file was changed")
-            self._latest[entry[0]] = max(entry[1], self.latest(entry[0]))
-        if _cut:
-            # So that the next line does not continue the broken one.
-            with path.open("ab") as file:
-                file.truncate(len(content) - len(_cut))
+                raise SpecError(f"journal {self._path}, line {number} is not [run, round]: the file was changed")
+            self._latest[entry[0]] = max(entry[1], self._latest.get(entry[0], -1))
+
+    def _load_models(self, path: Path) -> None:
+        if path.exists():
+            _without_cut(path)
+        if not path.exists() or not path.stat().st_size:
+            self._append(path, json.dumps(self._seed))
+        lines = _lines(path)
+        try:
+            self._seed = str(json.loads(lines[0]))
+            int(self._seed, 16)
+            self._models = [AnsweredModel.from_json(line) for line in lines[1:]]
+        except (IndexError, ValueError, TypeError, RecursionError) as error:
+            raise SpecError(f"{path} is not a record of answered models: the file was changed") from error
+
+
+def _lines(path: Path) -> list[bytes]:
+    """The whole lines of a file; one that another process is writing is none yet."""
+    try:
+        if path.stat().st_size > _LARGEST_FILE:
+            raise SpecError(f"journal {path} is larger than {_LARGEST_FILE} bytes")
+        content = path.read_bytes()
+    except OSError as error:
+        raise SpecError(f"journal {path} cannot be read: {error.strerror}") from error
+    return content.split(b"\n")[:-1]
+
+
+def _without_cut(path: Path) -> None:
+    """Take a last line away that a crash has cut off, so that the next one does not continue it."""
+    whole = sum(len(line) + 1 for line in _lines(path))
+    if path.stat().st_size > whole:
+        with path.open("ab") as file:
+            file.truncate(whole)

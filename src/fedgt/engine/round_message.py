@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from fedgt.errors import ProtocolError, ShapeError
 from fedgt.ids import is_name
 from fedgt.secagg.frames import SMALL_HEADER, Sender, pack, unpack
 from fedgt.secagg.identity import Identity
+from fedgt.secagg.plan import RoundPlan
 from fedgt.types import Parameters
 
 _DTYPES: Mapping[str, np.dtype[Any]] = {
@@ -84,6 +85,41 @@ def fingerprint(parameters: Parameters) -> bytes:
     for array in parameters.values():
         digest.update(_raw(array))
     return digest.digest()
+
+
+def bound(plan: RoundPlan, parameters: Parameters, center: Parameters | None = None) -> RoundPlan:
+    """The plan with the hashes of the models that it is about, so that all clients train from the same or none does.
+
+    Args:
+        plan: The plan.
+        parameters: The global model.
+        center: The Weiszfeld estimate, for that task.
+    """
+    hashes = {"model": fingerprint(parameters).hex()}
+    if center is not None:
+        hashes["center"] = fingerprint(center).hex()
+    return replace(plan, inputs={**plan.inputs, **hashes})
+
+
+def require_inputs(plan: RoundPlan, message: RoundMessage, own: Mapping[str, str]) -> None:
+    """Check that the plan is about the very models that came with it, and about this client's other inputs.
+
+    Args:
+        plan: The plan.
+        message: What came.
+        own: Name -> hash of everything else that this client trains with and that the server has a say in.
+
+    Raises:
+        ProtocolError: With what the plan names and what is here.
+    """
+    here = {**bound(replace(plan, inputs={}), message.parameters, message.center).inputs, **own}
+    for name in sorted({*here, *plan.inputs}):
+        if plan.inputs.get(name) != here.get(name):
+            planned, there = (str(hashes.get(name, "nothing"))[:16] for hashes in (plan.inputs, here))
+            raise ProtocolError(
+                f"the plan is about another {name} than this client has (SHA-256 {planned}, here {there}): all clients must "
+                "train from the same"
+            )
 
 
 def _code(array: npt.NDArray[np.floating]) -> str:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fedgt import strict_json
+from fedgt.engine.nearness import AnsweredModel
 from fedgt.engine.round_message import RoundMessage
 from fedgt.errors import FedGTError, ProtocolError
 from fedgt.foreign_text import plain
-from fedgt.secagg import RunTerms, TensorSpec
+from fedgt.secagg import Link, RunTerms, TensorSpec
 from fedgt.secagg.frames import pack, unpack
 
 _KIND = "suspended-endpoint"
@@ -40,8 +41,11 @@ class Suspended:
 
     Attributes:
         client: Whose it is.
-        terms: What is pinned; its groups and thresholds are not kept: agreed terms come with the arguments.
+        terms: What is pinned; what was agreed beforehand comes with the arguments.
         rounds: Run -> the latest round that was begun.
+        models: The global models that were answered, if no journal keeps them.
+        seed: Of their sketches.
+        agreements: What was signed, in order, if no journal keeps it.
         session: The suspended session; empty if none is open.
         prekeys: Those of a coming round; empty if there are none.
         round: The round that is to be trained, if any.
@@ -50,6 +54,9 @@ class Suspended:
     client: str
     terms: RunTerms | None
     rounds: Mapping[str, int]
+    models: tuple[AnsweredModel, ...]
+    seed: str
+    agreements: tuple[Link, ...]
     session: bytes
     prekeys: bytes
     round: SuspendedRound | None
@@ -63,6 +70,9 @@ class Suspended:
             # A message that changes nothing, such as a spoilt one, must not leave the bytes that were used already.
             "nonce": secrets.token_hex(16),
             "rounds": dict(self.rounds),
+            "models": [one.to_json() for one in self.models],
+            "seed": self.seed,
+            "agreements": [link.to_json().decode() for link in self.agreements],
             "session": len(self.session),
             "prekeys": len(self.prekeys),
             "terms": None
@@ -110,6 +120,9 @@ class Suspended:
                 client=client,
                 terms=None if terms is None else RunTerms(**{**terms, "tensors": _tensors(terms["tensors"])}),
                 rounds={run: int(number) for run, number in known["rounds"].items()},
+                models=tuple(AnsweredModel.from_json(line) for line in known["models"]),
+                seed=f"{int(known['seed'], 16):064x}",
+                agreements=tuple(Link.from_json(text) for text in known["agreements"]),
                 session=bytes(body[start:middle]),
                 prekeys=bytes(body[middle:stop]),
                 round=None

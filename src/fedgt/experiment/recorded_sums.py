@@ -26,7 +26,7 @@ from fedgt.engine import SecureSums, TakesSums, Transport
 from fedgt.engine.round_message import fingerprint
 from fedgt.engine.transport import Failure, StreamingTransport
 from fedgt.experiment.atomic import replace_file
-from fedgt.secagg import Authorise, Credentials, GroupSum, RoundPlan
+from fedgt.secagg import AgreementLog, Authorise, Credentials, GroupSum, RoundPlan
 from fedgt.types import FloatArray, Parameters
 
 _log = logging.getLogger(__name__)
@@ -83,6 +83,7 @@ class RecordedSums:
         timeout: float,
         center: Parameters | None = None,
         credentials: Credentials | None = None,
+        agreements: AgreementLog | None = None,
     ) -> SecureSums:
         """See `fedgt.engine.secure_sums`."""
         path = self._folder / f"round-{plan.round:04d}-{plan.purpose}.npz"
@@ -117,6 +118,7 @@ class RecordedSums:
             timeout=timeout,
             center=center,
             credentials=credentials,
+            agreements=agreements,
         )
         self._on_stage(plan.round, plan.purpose, "opened")
         spent = self.cpu_seconds + time.process_time() - self._began

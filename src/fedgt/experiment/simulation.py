@@ -183,6 +183,7 @@ def simulate(
             clip=spec.secure_aggregation.clip,
             fraction_bits=spec.secure_aggregation.fraction_bits,
             timeout_seconds=spec.secure_aggregation.timeout_seconds,
+            colluders=spec.secure_aggregation.colluders,
         ),
         rfa=RfaSettings(iterations=spec.rfa.iterations, smoothing=spec.rfa.smoothing) if spec.method == "rfa" else None,
         excluded=[clients[j] for j in attackers] if spec.method == "oracle" else (),

@@ -219,6 +219,7 @@ class SecureAggregationSpec(_Section):
     clip: float = Field(8.0, gt=0, description="Entries of an update are clipped to +-clip, and counted.")
     fraction_bits: int = Field(24, ge=1, le=52, description="The step is 2^-fraction_bits.")
     timeout_seconds: float = Field(60.0, gt=0, le=86_400, description="Per stage.")
+    colluders: int = Field(1, ge=0, description="Clients that may help a server which lies; thresholds follow from it.")
     workers: int = Field(1, ge=1, description="Clients that work at the same time in this process.")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedgt.engine import Client, SecureSums, Transport
 from fedgt.errors import SpecError
-from fedgt.secagg import Authorise, Credentials, GroupSum, RoundPlan
+from fedgt.secagg import AgreementLog, Authorise, Credentials, GroupSum, RoundPlan
 from fedgt.secagg.fixed_point import RingArray
 from fedgt.secagg.vector import client_chunks, read_sum
 from fedgt.types import Parameters
@@ -40,6 +40,7 @@ class UnmaskedSums:
         timeout: float,
         center: Parameters | None = None,
         credentials: Credentials | None = None,
+        agreements: AgreementLog | None = None,
     ) -> SecureSums:
         """See `fedgt.engine.secure_sums`; transport and timeout are not used.
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fedgt.engine import fingerprint
 from fedgt.federation.settings import Federation
 from fedgt.federation.sums import AggregateRecord, RoundResult
 from fedgt.secagg import RoundPlan, default_threshold, tensor_specs, weiszfeld_encoding
@@ -63,13 +64,15 @@ def rfa_round(
             round=round,
             purpose=f"weiszfeld-{step}",
             groups=(group,),
-            thresholds=(default_threshold(len(group)),),
+            thresholds=(default_threshold(len(group), colluders=federation.colluders),),
             weights={client: federation.weight(client) for client in group},
             encoding=encoding,
             tensors=tensor_specs(parameters),
             task="weiszfeld",
             smoothing=smoothing,
             update_clip=federation.clip,
+            colluders=federation.colluders,
+            inputs=federation.inputs,
         )
         # The server does not know the weights: it books a row in general position.
         generic = np.random.default_rng([round, step]).integers(1, 1 << 20, size=len(group))
@@ -79,7 +82,7 @@ def rfa_round(
             present: tuple[tuple[str, ...], ...], nominal: Mapping[str, float] = nominal
         ) -> tuple[str | None, ...]:
             rows = [{client: nominal[client] for client in one} for one in present]
-            verdicts = federation.ledger.permit(rows, models=f"round-{round}", test=False)
+            verdicts = federation.ledger.permit(rows, models=fingerprint(parameters).hex(), test=False)
             refused.extend(verdict for verdict in verdicts if verdict is not None)
             return verdicts
 
@@ -91,6 +94,7 @@ def rfa_round(
             timeout=federation.timeout,
             center=center,
             credentials=federation.credentials,
+            agreements=federation.agreements,
         )
         (total,) = sums.sums
         up, down, clipped = up + sums.bytes_up, down + sums.bytes_down, clipped + total.clipped

@@ -15,7 +15,8 @@ import numpy as np
 
 from fedgt.decode import Decoding, IndependentPrior, decode, without_evidence
 from fedgt.design import Design
-from fedgt.errors import ContradictoryOutcomesError, SpecError
+from fedgt.engine import fingerprint
+from fedgt.errors import ContradictoryOutcomesError, PrivacyError, SpecError
 from fedgt.evidence import (
     GradedDecoding,
     GradedEvidence,
@@ -93,12 +94,32 @@ def training_round(
     """Secure FedAvg over the given clients: the new model is the old one plus the weighted mean update.
 
     If the sum cannot be opened (nobody answers, too few are left, the ledger refuses), the model stays as it is and the
-    result says why.
+    result says why. About a model that was summed before, as many of the clients are asked for as the promise allows.
+
+    Raises:
+        PrivacyError: If no sum about this model may be opened any more: the run needs other parameters to go on.
     """
-    taken = take(federation, parameters, round=round, purpose="training", groups=[tuple(sorted(members))], test=False)
+    whole = tuple(sorted(members))
+    weights = {client: float(federation.weight(client)) for client in whole}
+    part = federation.ledger.largest_part(weights, models=fingerprint(parameters).hex()) if whole else ()
+    if part is None:
+        raise PrivacyError(
+            f"round {round}: sums about this global model are open already, and no further one keeps the promise of "
+            f"{federation.ledger.promised} clients: go on with other parameters"
+        )
+    left = tuple(client for client in whole if client not in part)
+    taken = take(federation, parameters, round=round, purpose="training", groups=[part], test=False)
     (total,) = taken.sums.sums
     updated = parameters if total.total is None else plus(parameters, mean_update(total))
-    return taken.result(updated, unusable("the training sum", total))
+    notes = (
+        (
+            f"round {round}: the global model is one that was summed before; {', '.join(left)} sat this round out, so that "
+            "no difference of two sums shows too few clients",
+        )
+        if left
+        else ()
+    )
+    return taken.result(updated, (*notes, *unusable("the training sum", total)))
 
 
 def screening_round(

@@ -33,7 +33,7 @@ from fedgt.federation.sums import RoundResult
 from fedgt.federation.verdicts import Exclusion, Verdict
 from fedgt.grouping import Grouping, assign
 from fedgt.privacy import Ledger
-from fedgt.secagg import Credentials
+from fedgt.secagg import AgreementLog, Credentials
 from fedgt.types import FloatArray, LayeredEvidence, Parameters, require_model
 
 _log = logging.getLogger(__name__)
@@ -142,6 +142,8 @@ class FederationRun:
         present: Round -> the clients that are there; None means all.
         next_model: What becomes of the mean; None takes it as it is.
         credentials: The server's identity and the clients' keys; None is ANONYMOUS MODE, for simulations.
+        agreements: What the clients have signed so far, with credentials; in a folder, so that the next run goes on with it.
+        inputs: Name -> SHA-256 of what else clients train with; with credentials they verify it.
         name: Of the run, part of every key; a new one for every run if not given.
         seed: Of the seats and of the rows of further tests.
         take_sums: The protocol. Anything but `secure_sums` is for records and experiments in one process.
@@ -172,6 +174,8 @@ class FederationRun:
         present: Callable[[int], Collection[str]] | None = None,
         next_model: NextModel | None = None,
         credentials: Credentials | None = None,
+        agreements: AgreementLog | None = None,
+        inputs: Mapping[str, str] | None = None,
         name: str | None = None,
         seed: int = 0,
         take_sums: TakesSums = secure_sums,
@@ -204,7 +208,10 @@ class FederationRun:
             clip=how.clip,
             fraction_bits=how.fraction_bits,
             timeout=how.timeout_seconds,
+            colluders=how.colluders,
+            inputs=inputs or {},
             credentials=credentials,
+            agreements=agreements,
             take_sums=take_sums,
         )
         self._state: RunState | None = None

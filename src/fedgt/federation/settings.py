@@ -15,7 +15,7 @@ from fedgt.federation.verdicts import ON_UNDECIDABLE, ON_UNDECIDED, ON_UNTESTED,
 from fedgt.ids import require_distinct_ids, require_id
 from fedgt.privacy import Ledger
 from fedgt.screen import Utility, check_settings
-from fedgt.secagg import Credentials
+from fedgt.secagg import AgreementLog, Credentials
 from fedgt.types import ErrorRates, IntArray, Parameters
 
 Weighting = Literal["samples", "equal"]
@@ -65,7 +65,12 @@ class Federation:
         clip: Entries of an update are clipped to [-clip, clip], and counted.
         fraction_bits: The fixed-point step is 2^-fraction_bits.
         timeout: Seconds per stage until a silent client counts as dropped.
+        colluders: How many clients may work together with a server that lies. Thresholds, the quorum of signatures and the
+            clients' own limits follow from it; the promise r still mixes r less so many honest clients.
+        inputs: Name -> SHA-256 of what else clients train with, such as the configuration of the run. They verify it.
         credentials: The server's identity and the clients' keys; None is anonymous mode, for simulations.
+        agreements: What the clients have signed so far, with credentials. Give one with a folder, so that a restarted
+            server goes on; None begins a record that ends with this object.
         take_sums: How sums are taken. Anything but the protocol is for experiments in one process.
 
     Raises:
@@ -80,7 +85,10 @@ class Federation:
     clip: float = 8.0
     fraction_bits: int = 24
     timeout: float = 60.0
+    colluders: int = 1
+    inputs: Mapping[str, str] = field(default_factory=dict)
     credentials: Credentials | None = None
+    agreements: AgreementLog | None = None
     take_sums: TakesSums = secure_sums
 
     def __post_init__(self) -> None:
@@ -89,6 +97,8 @@ class Federation:
             raise SpecError(f"unknown weighting {self.weighting!r}; known are {', '.join(WEIGHTINGS)}")
         require_id(self.run, "run")
         require_distinct_ids(self.samples)
+        if self.credentials is not None and self.agreements is None:
+            object.__setattr__(self, "agreements", AgreementLog(self.credentials.registry))
 
     def weight(self, client: str) -> int:
         """The public weight of a client in every sum.
@@ -132,12 +142,14 @@ class SumSettings:
         clip: Entries of an update are clipped to [-clip, clip], and counted.
         fraction_bits: The fixed-point step is 2^-fraction_bits.
         timeout_seconds: Per stage, until a silent client counts as dropped.
+        colluders: How many clients may work together with a server that lies; see `Federation`.
     """
 
     weighting: Weighting = "samples"
     clip: float = 8.0
     fraction_bits: int = 24
     timeout_seconds: float = 60.0
+    colluders: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedgt.engine import SecureSums
+from fedgt.engine import SecureSums, fingerprint
 from fedgt.errors import SpecError
 from fedgt.federation.settings import Federation
 from fedgt.secagg import GroupSum, RoundPlan, default_threshold, fit_fixed_point, tensor_specs
@@ -95,7 +95,7 @@ def take(
     Args:
         federation: Who takes part.
         parameters: The global model that the clients start from.
-        round: Names the set of local models for the ledger.
+        round: Its number.
         purpose: Why, for the record.
         groups: The members of each sum.
         test: Whether these are test rows, which the cautious account gates too.
@@ -110,7 +110,7 @@ def take(
         round=round,
         purpose=purpose,
         groups=tuple(groups),
-        thresholds=tuple(default_threshold(len(group)) for group in groups),
+        thresholds=tuple(default_threshold(len(group), colluders=federation.colluders) for group in groups),
         weights=weights,
         encoding=fit_fixed_point(
             clip=federation.clip,
@@ -119,12 +119,16 @@ def take(
             count_sum=entries * max((len(group) for group in groups), default=0),
         ),
         tensors=tensor_specs(parameters),
+        colluders=federation.colluders,
+        inputs=federation.inputs,
     )
     refused: dict[int, str] = {}
+    # Local models trained from one global model may be the same again, whatever the round is called.
+    models = fingerprint(parameters).hex()
 
     def authorise(members: tuple[tuple[str, ...], ...]) -> tuple[str | None, ...]:
         rows = [{client: float(weights[client]) for client in group} for group in members]
-        verdicts = federation.ledger.permit(rows, models=f"round-{round}", test=test, override=override)
+        verdicts = federation.ledger.permit(rows, models=models, test=test, override=override)
         refused.update({i: verdict for i, verdict in enumerate(verdicts) if verdict is not None and members[i]})
         return verdicts
 
@@ -135,6 +139,7 @@ def take(
         authorise=authorise,
         timeout=federation.timeout,
         credentials=federation.credentials,
+        agreements=federation.agreements,
     )
     records = tuple(
         _record(round, purpose if len(groups) == 1 else f"{purpose}-group-{one.group}", one, weights, refused)

@@ -19,9 +19,10 @@ from fedgt.federation.sums import RoundResult
 from fedgt.flower.grid_transport import FlowerTransport
 from fedgt.flower.inprocess import InProcessGrid
 from fedgt.flower.optimizer import ServerOptimizer, stepped
+from fedgt.flower.records import inputs_of
 from fedgt.grouping import Grouping
 from fedgt.privacy import Ledger
-from fedgt.secagg import Credentials, PrekeyRequest
+from fedgt.secagg import AgreementLog, Credentials, PrekeyRequest
 from fedgt.types import LayeredEvidence, Parameters
 
 logger = logging.getLogger(__name__)
@@ -76,6 +77,11 @@ class FedGT:
         wait: Seconds to wait for all clients to connect before the first round; then those who are there begin.
         credentials: The server's identity and the clients' keys. None is ANONYMOUS MODE, for simulations.
         optimizer: What becomes of the average update; None adds it. See `fedgt.flower.adaptive`.
+        colluders: How many clients may work together with a server that lies; no client's policy may ask for more.
+        config: The run's configuration (`context.run_config`), which every client trains with: a client refuses a run whose
+            configuration is not the one that it has itself.
+        agreements: The folder of what the clients have signed, so that a restarted server, and the next run, goes on with
+            it; clients that have signed before refuse a server without. None keeps it for this run only.
         run: The name of the run, needed when its terms were agreed beforehand; by default a new one for every start.
         poll: At most so many seconds between two looks for replies.
 
@@ -97,6 +103,9 @@ class FedGT:
     wait: float = 60.0
     credentials: Credentials | None = None
     optimizer: ServerOptimizer | None = None
+    colluders: int = 1
+    config: Mapping[str, bool | float | int | str] = field(default_factory=dict)
+    agreements: Path | None = None
     run: str | None = None
     poll: float = 0.5
 
@@ -159,7 +168,10 @@ class FedGT:
             clip=self.clip,
             fraction_bits=self.fraction_bits,
             timeout=self.timeout,
+            colluders=self.colluders,
+            inputs=inputs_of(self.config),
             credentials=self.credentials,
+            agreements=None if self.credentials is None else AgreementLog(self.credentials.registry, self.agreements),
             take_sums=take_sums,
         )
         patience = min(self.timeout, _ACQUAINTANCE)

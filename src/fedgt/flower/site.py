@@ -13,8 +13,8 @@ from flwr.clientapp import ClientApp
 
 from fedgt.engine.client import ClientEndpoint, TrainedModel
 from fedgt.errors import SpecError
-from fedgt.flower.records import MESSAGE_TYPES, frame_of, frame_record, framed
-from fedgt.secagg import ClientPolicy, Credentials, RunTerms, read_policy, read_private_key, read_registry
+from fedgt.flower.records import MESSAGE_TYPES, frame_of, frame_record, framed, inputs_of
+from fedgt.secagg import ClientPolicy, Credentials, RunTerms, read_policy, read_private_key, read_registry, read_terms
 from fedgt.secagg.frames import Sender, require_authentic
 from fedgt.types import Parameters
 
@@ -47,8 +47,9 @@ class Site:
 def site_of(context: Context) -> Site:
     """The site that the node's own configuration describes (`flower-supernode --node-config`).
 
-    `fedgt-client` is the name; `fedgt-key` and `fedgt-registry` are paths of files that `fedgt keygen` made; `fedgt-policy`
-    and `fedgt-journal` are paths. In a simulation, where nodes have no configuration, partition 3 is `client-3`.
+    `fedgt-client` is the name; `fedgt-key` and `fedgt-registry` are paths of files that `fedgt keygen` made; `fedgt-policy`,
+    `fedgt-terms` (signed, see `fedgt terms`) and `fedgt-journal` are paths. In a simulation, where nodes have no
+    configuration, partition 3 is `client-3`.
 
     Raises:
         SpecError: If there is no name, only one of key and registry, or a file cannot be read.
@@ -59,18 +60,21 @@ def site_of(context: Context) -> Site:
         name = f"client-{config['partition-id']}"
     if name is None:
         raise SpecError("this node has no name: flower-supernode --node-config 'fedgt-client=\"hospital-north\"'")
-    key, registry, policy, journal = (
+    key, registry, policy, terms, journal = (
         None if (path := config.get(f"fedgt-{what}")) is None else Path(str(path))
-        for what in ("key", "registry", "policy", "journal")
+        for what in ("key", "registry", "policy", "terms", "journal")
     )
     credentials = None
     if key is not None and registry is not None:
         credentials = Credentials(identity=read_private_key(key, str(name)), registry=read_registry(registry))
     elif key is not None or registry is not None:
         raise SpecError("fedgt-key and fedgt-registry belong together: a node with only one of them would be anonymous")
+    if terms is not None and credentials is None:
+        raise SpecError("fedgt-terms needs fedgt-key and fedgt-registry: terms hold by the signatures of the clients")
     return Site(
         client=str(name),
         credentials=credentials,
+        terms=None if terms is None or credentials is None else read_terms(terms, credentials),
         policy=None if policy is None else read_policy(policy),
         journal=journal,
     )
@@ -110,6 +114,7 @@ def register(
             terms=me.terms,
             credentials=me.credentials,
             journal=me.journal,
+            inputs=inputs_of(context.run_config),
         )
         _take_state(context, endpoint)
         try:

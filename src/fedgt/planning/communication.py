@@ -7,13 +7,15 @@ bodies that are counted instead of sent. A test compares it with the bytes of re
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedgt.design import Design, single_group
 from fedgt.errors import ShapeError
-from fedgt.secagg import FixedPoint, RoundPlan, TensorSpec, default_threshold, fit_fixed_point
+from fedgt.secagg import FixedPoint, Link, RoundPlan, TensorSpec, default_threshold, fit_fixed_point
+from fedgt.secagg.agreement import OpenedGroup, signatures_to_json
+from fedgt.secagg.agreement_log import Head, head_bytes
 from fedgt.secagg.frames import pack
 from fedgt.secagg.identity import SIGNATURE_BYTES
 from fedgt.secagg.masks import KEY_BYTES, TAG_BYTES
@@ -23,6 +25,8 @@ from fedgt.secagg.shares import SECRET_BYTES
 
 PAPER_MODEL = (TensorSpec(name="weight", shape=(10, 784)), TensorSpec(name="bias", shape=(10,)))
 """The one-layer network that the paper trains on MNIST: 7,850 entries."""
+
+_NO_DIGEST = "0" * 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,15 +117,19 @@ def plan_bytes(
 ) -> tuple[Mapping[str, int], Mapping[str, int], int]:
     """Client -> bytes it sends, client -> bytes it receives, and the number of messages, when everybody answers.
 
+    With identities nobody has missed an agreement, and this is the first one.
+
     Args:
         plan: What is summed ("mean" only).
         signed: With identities, or in anonymous mode.
         float_bytes: 2, 4 or 8: how the server sends the model.
     """
+    plan = replace(plan, inputs={**plan.inputs, "model": _NO_DIGEST})
     signature = SIGNATURE_BYTES if signed else 0
     public = PUBLIC_BYTES + signature
     vector = plan.length * plan.encoding.dtype.itemsize + (TAG_BYTES if signed else 0)
     stages = SIGNED_STAGES if signed else STAGES
+    attached = _attached(plan) if signed else {}
     opening = _opening(plan, float_bytes, signature)
     up, down = dict.fromkeys(plan.clients, 0), dict.fromkeys(plan.clients, opening)
     for client in plan.clients:
@@ -131,7 +139,7 @@ def plan_bytes(
             "keys": dict.fromkeys(groups, public),
             "shares": {group: PARCEL_BYTES * (size - 1) for group, size in sizes.items()},
             "masked": dict.fromkeys(groups, vector),
-            "agree": dict.fromkeys(groups, SIGNATURE_BYTES),
+            "agree": dict.fromkeys(groups, 0),
             "unmask": {group: SECRET_BYTES * size for group, size in sizes.items()},
         }
         requests = {
@@ -140,17 +148,51 @@ def plan_bytes(
                 group: (KEY_BYTES if signed else 0) + PARCEL_BYTES * (size - 1) for group, size in sizes.items()
             },
             "agree": dict.fromkeys(groups, 0),
-            "unmask": {group: signature * size for group, size in sizes.items()},
+            "unmask": dict.fromkeys(groups, 0),
         }
         for stage in stages:
-            up[client] += _stage_bytes(plan, stage, client, replies[stage], signature, named=False)
+            sent, received = attached.get(stage, (0, 0))
+            up[client] += _stage_bytes(plan, stage, client, replies[stage], sent, signature, named=False)
             if stage in requests:
-                down[client] += _stage_bytes(plan, stage, client, requests[stage], signature, named=True)
+                down[client] += _stage_bytes(plan, stage, client, requests[stage], received, signature, named=True)
     return up, down, 2 * len(stages) * len(plan.clients)
 
 
+def _attached(plan: RoundPlan) -> dict[str, tuple[int, int]]:
+    """Stage -> bytes of what is about no single group, in the reply and in the request."""
+    signatures = signatures_to_json(dict.fromkeys(plan.clients, bytes(SIGNATURE_BYTES)))
+    link = Link(
+        number=1,
+        previous=_NO_DIGEST,
+        plan=plan.digest,
+        run=plan.run,
+        round=plan.round,
+        purpose=plan.purpose,
+        task=plan.task,
+        model=_NO_DIGEST,
+        weights=plan.weights,
+        groups=tuple(
+            OpenedGroup(group=index, alive=group, dropped=(), keys=_NO_DIGEST)
+            for index, group in enumerate(plan.groups)
+            if group
+        ),
+    )
+    return {
+        "shares": (len(head_bytes(Head(0, _NO_DIGEST))), 0),
+        "agree": (SIGNATURE_BYTES, len(link.to_json())),
+        "unmask": (0, len(signatures)),
+    }
+
+
 def _stage_bytes(
-    plan: RoundPlan, stage: str, client: str, bodies: Mapping[int, int], signature: int, *, named: bool
+    plan: RoundPlan,
+    stage: str,
+    client: str,
+    bodies: Mapping[int, int],
+    attached: int,
+    signature: int,
+    *,
+    named: bool,
 ) -> int:
     """The length of one stage message whose bodies have these lengths; requests name the members by position."""
     message = StageMessage(
@@ -165,7 +207,8 @@ def _stage_bytes(
     parts = [
         [group, list(range(len(plan.groups[group]))) if named else [], [], length] for group, length in bodies.items()
     ]
-    return len(pack({**message.header, "parts": parts})) + sum(bodies.values()) + signature
+    header = {**message.header, "parts": parts, "attached": attached}
+    return len(pack(header)) + attached + sum(bodies.values()) + signature
 
 
 def _opening(plan: RoundPlan, float_bytes: int, signature: int) -> int:
@@ -185,7 +228,7 @@ def _plan(design: Design, ids: tuple[str, ...], tensors: Sequence[TensorSpec], e
         round=0,
         purpose="test",
         groups=groups,
-        thresholds=tuple(default_threshold(len(group)) for group in groups),
+        thresholds=tuple(default_threshold(len(group), colluders=1) for group in groups),
         weights=dict.fromkeys(ids, 1),
         encoding=encoding,
         tensors=tuple(tensors),

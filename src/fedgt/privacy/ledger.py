@@ -27,6 +27,7 @@ from fedgt.durable_file import locked, write_durably
 from fedgt.errors import PrivacyError, SpecError
 from fedgt.foreign_text import plain
 from fedgt.ids import require_distinct_ids
+from fedgt.privacy.kept_sum import largest_kept_sum
 from fedgt.privacy.support import Support, minimum_support
 from fedgt.types import FloatArray
 
@@ -105,7 +106,8 @@ class Ledger:
         Args:
             rows: The real weights of the sums with the members who really took part; an empty row stands for a group
                 that has no sum and is passed through as refused.
-            models: Names the set of local models, such as `round-3`: sums of the same local models share an account.
+            models: Names the set of local models, such as the hash of the global model that they were trained from: sums of
+                the same local models share an account.
             test: Whether these are test rows, which the cautious account gates as well.
             override: The user accepts, by name, that the promise is broken by these sums. Everything is permitted and
                 the account says so.
@@ -160,6 +162,33 @@ class Ledger:
         self._strict.setdefault(models, {}).update(rows)
         (self._tests if test else self._training).update(rows)
         self._overridden |= overridden
+
+    def largest_part(self, row: Row, *, models: str) -> tuple[str, ...] | None:
+        """Of whom the largest part of a sum that may still be opened about a set of local models is; nothing is recorded.
+
+        Of all, if nothing was opened about them or the promise allows. After other sums about the same local models, such as
+        those of a test that left the global model as it was, a few clients must sit out, or the difference of two sums is
+        too small.
+
+        Args:
+            row: The weights of the sum.
+            models: Names the set of local models, as in `permit`.
+
+        Returns:
+            The clients, sorted; None if no part may be opened.
+        """
+        vector = self._vector(row)
+        strict = self._strict.get(models, {})
+        if not strict or self._breach([("these local models", strict)], [vector]) is None:
+            return tuple(sorted(client for client, weight in row.items() if weight))
+        clients = sorted(self._column)
+        found = largest_kept_sum(
+            np.array(list(strict.values())).reshape(-1, len(clients)),
+            weights=np.where(vector > 0, vector, 1.0),
+            kept=np.flatnonzero(vector).tolist(),
+            privacy=self._promised,
+        )
+        return None if found is None else tuple(sorted(clients[j] for j in found.clients))
 
     def require(self, row: Row, *, models: str, override: bool = False) -> None:
         """As `permit` for one training sum, but a refusal is an error.

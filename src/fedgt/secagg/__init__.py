@@ -5,6 +5,8 @@ A `RoundPlan` says what is summed; `ClientSession` and `ServerSession` turn byte
 the bytes. See docs/secure-aggregation.md and docs/threat-model.md.
 """
 
+from fedgt.secagg.agreement import Link, quorum
+from fedgt.secagg.agreement_log import AgreementLog
 from fedgt.secagg.client import ClientSession
 from fedgt.secagg.fixed_point import FixedPoint, fit_fixed_point, weiszfeld_encoding
 from fedgt.secagg.group_sum import Authorise, GroupSum
@@ -15,8 +17,10 @@ from fedgt.secagg.policy import ClientPolicy, read_policy
 from fedgt.secagg.prekeys import PrekeyRequest, Prekeys
 from fedgt.secagg.server import ServerSession
 from fedgt.secagg.terms import RunTerms
+from fedgt.secagg.terms_file import read_terms, sign_terms, terms_in, terms_signers, write_terms
 
 __all__ = [
+    "AgreementLog",
     "Authorise",
     "ClientPolicy",
     "ClientSession",
@@ -24,6 +28,7 @@ __all__ = [
     "FixedPoint",
     "GroupSum",
     "Identity",
+    "Link",
     "PrekeyRequest",
     "Prekeys",
     "Registry",
@@ -34,10 +39,16 @@ __all__ = [
     "add_to_registry",
     "default_threshold",
     "fit_fixed_point",
+    "quorum",
     "read_policy",
     "read_private_key",
     "read_registry",
+    "read_terms",
+    "sign_terms",
     "tensor_specs",
+    "terms_in",
+    "terms_signers",
     "weiszfeld_encoding",
     "write_private_key",
+    "write_terms",
 ]

@@ -5,14 +5,16 @@ independent instance per group. A message that cannot be read, is not the pinned
 is refused and changes nothing: anybody can send one. What is authentic and breaks the protocol ends the session.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 import numpy as np
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 
-from fedgt.errors import ProtocolError, SignatureError, SpecError
+from fedgt.errors import PolicyError, ProtocolError, SpecError
 from fedgt.ids import require_id
+from fedgt.secagg.agreement import planned_rows
+from fedgt.secagg.agreement_log import AgreementLog
 from fedgt.secagg.fixed_point import RingArray
 from fedgt.secagg.frames import Sender
 from fedgt.secagg.identity import Credentials
@@ -30,8 +32,9 @@ from fedgt.secagg.messages import (
     stage_message,
 )
 from fedgt.secagg.plan import RoundPlan
-from fedgt.secagg.policy import ClientPolicy
+from fedgt.secagg.policy import ANONYMOUS, ClientPolicy
 from fedgt.secagg.prekeys import Prekeys
+from fedgt.secagg.signatory import Signatory
 from fedgt.secagg.suspended import resumed_session, suspended_session
 from fedgt.secagg.terms import RunTerms
 from fedgt.secagg.vector import Tensors, client_chunks
@@ -57,6 +60,8 @@ class ClientSession:
         terms: What is pinned for the run; a plan that departs from it is refused.
         credentials: Its identity and the keys that it trusts. None is ANONYMOUS MODE, for simulations: nothing is signed,
             the stage "agree" does not exist, and a server that lies can open more than the sums (docs/threat-model.md).
+        agreements: What it has signed and knows to be signed, with credentials; None begins a record that ends with the
+            process.
 
     Raises:
         ProtocolError: If the minimum is below 1.
@@ -71,6 +76,7 @@ class ClientSession:
         policy: ClientPolicy | None = None,
         terms: RunTerms | None = None,
         credentials: Credentials | None = None,
+        agreements: AgreementLog | None = None,
     ) -> None:
         """Nothing is drawn before the plan is known."""
         if minimum_group_size < 1:
@@ -79,12 +85,16 @@ class ClientSession:
             raise SpecError(f"client {client} has the credentials of {credentials.identity.name}: take its own")
         self._client = require_id(client, "client id")
         self._minimum = minimum_group_size
-        self._policy = ClientPolicy(minimum_group_size=1) if policy is None else policy
+        self._policy = ANONYMOUS if policy is None else policy
         self._terms = terms
         self._credentials = credentials
         self._identity = None if credentials is None else credentials.identity
         self._server = None if credentials is None else Sender(name="the server", public=credentials.registry.server)
         self._stages = STAGES if credentials is None else SIGNED_STAGES
+        self._signatory: Signatory | None = None
+        if credentials is not None:
+            log = AgreementLog(credentials.registry) if agreements is None else agreements
+            self._signatory = Signatory(credentials, self._policy, log)
         self._plan: RoundPlan | None = None
         self._groups: dict[int, Membership] = {}
         self._next = 0
@@ -99,6 +109,19 @@ class ClientSession:
         if self._plan is None:
             raise ProtocolError("this session has no plan yet: the keys stage comes first")
         return self._plan
+
+    def count_as_one(self, models: Collection[str]) -> None:
+        """Count other global models as the plan's own for this client's promise; only with credentials.
+
+        Args:
+            models: Their hashes.
+
+        Raises:
+            PolicyError: If what is planned would break the promise then.
+        """
+        if self._signatory is not None and models:
+            self._signatory.akin |= frozenset(models)
+            self._signatory.require_promise(self.plan, planned_rows(self.plan))
 
     @property
     def closed(self) -> bool:
@@ -122,7 +145,9 @@ class ClientSession:
         """
         if self.closed or self._plan is None:
             raise ProtocolError(f"client {self._client}: there is no open session to suspend")
-        suspended = suspended_session(self._client, self._plan, self._next, self._groups)
+        one = self._signatory
+        signed, akin = (None, frozenset[str]()) if one is None else (one.signed, one.akin)
+        suspended = suspended_session(self._client, self._plan, self._next, self._groups, signed, akin)
         self.close()
         return suspended
 
@@ -134,10 +159,12 @@ class ClientSession:
         """
         if self._next or self._plan is not None:
             raise ProtocolError(f"client {self._client}: only a session that has not begun can resume another")
-        plan, stage, groups = resumed_session(self._client, suspended)
+        plan, stage, groups, signed, akin = resumed_session(self._client, suspended)
         if not 0 < stage < len(self._stages):
             raise ProtocolError(f"client {self._client}: a suspended session is at stage 1 to {len(self._stages) - 1}")
         self._plan, self._next, self._groups = plan, stage, groups
+        if self._signatory is not None:
+            self._signatory.signed, self._signatory.akin = signed, akin
 
     def keys(self, payload: bytes) -> bytes:
         """Stage "keys": read the plan, make fresh keys for each of this client's groups, publish the public halves.
@@ -205,10 +232,13 @@ class ClientSession:
         )
 
     def agree(self, payload: bytes) -> bytes:
-        """Stage "agree", with identities only: sign who is alive in each group, before anything is opened.
+        """Stage "agree", with identities only: sign who is alive in all groups, before anything is opened.
+
+        What is signed is on record before the signature leaves, and counts as opened from then on.
 
         Raises:
-            ProtocolError: If the request is malformed, not of this session, or contradicts itself.
+            ProtocolError: If the request is malformed, not of this session, contradicts itself or what was signed before.
+            PolicyError: If a sum is smaller than this client allows, or what would be open breaks its promise.
         """
         return self._run("agree", lambda: self._read("agree", payload), self._agree)
 
@@ -216,7 +246,7 @@ class ClientSession:
         """Stage "unmask": of each group that may be opened, the shares that open it; then forget everything.
 
         For a client whose input is in, the share of its self-mask secret; for one that dropped, of its mask key; never
-        both. With identities only for the list of survivors that at least `threshold` members have signed.
+        both. With identities only under the one link that this client and a quorum of the registry have signed.
 
         Raises:
             ProtocolError: If the request is malformed, not of this session, or asks for what must stay secret.
@@ -246,14 +276,12 @@ class ClientSession:
             keys = GroupKeys.draw(context, self._client)
             self._groups[index] = Membership.of(plan, index, self._client, keys)
             parts.append(GroupPart(group=index, body=keys.published(context, self._client, self._credentials)))
-        self._plan = plan
         return self._reply("keys", parts, refused)
 
     def _begin(self, plan: RoundPlan, published: Mapping[int, GroupPart], prekeys: Prekeys) -> bytes:
         parts: list[GroupPart] = []
         refused: dict[int, str] = {}
         admitted = self._admitted(plan, refused)
-        self._plan = plan
         for index in admitted:
             part = published.get(index)
             membership = prekeys.membership(plan, index)
@@ -283,6 +311,9 @@ class ClientSession:
                 refused[index] = reason
         if len(refused) == len(mine):
             raise ProtocolError(f"client {self._client} refuses every group: {next(iter(refused.values()))}")
+        self._plan = plan
+        if self._signatory is not None:
+            self._signatory.require_promise(plan, planned_rows(plan))
         return [index for index in mine if index not in refused]
 
     def _shares(self, message: StageMessage) -> bytes:
@@ -306,6 +337,8 @@ class ClientSession:
         base: Tensors | None,
     ) -> bytes:
         self._require("masked", message)
+        if self._signatory is not None:
+            self._signatory.catch_up(self.plan, message.attached)
         refused: dict[int, str] = {}
         for part in message.parts:
             membership = self._groups[part.group]
@@ -340,19 +373,21 @@ class ClientSession:
 
     def _agree(self, message: StageMessage) -> bytes:
         self._require("agree", message)
-        parts: list[GroupPart] = []
-        refused: dict[int, str] = {}
+        if self._signatory is None or not message.attached:
+            if message.parts:
+                raise ProtocolError("sums are to be opened without an agreement")
+            return self._reply("agree", [], {})
         for part in message.parts:
-            membership = self._groups[part.group]
-            membership.require_survivors(part)
+            self._groups[part.group].require_survivors(part)
             if reason := self._too_few(part.group, len(part.members)):
-                self._refuse(part.group, reason, refused)
-            elif self._credentials is not None:
-                parts.append(GroupPart(group=part.group, body=membership.agree(part, self._credentials)))
-        return self._reply("agree", parts, refused)
+                raise PolicyError(f"group {part.group}: {reason}")
+        signature = self._signatory.sign(self.plan, message.attached, message.parts, self._groups)
+        return self._reply("agree", [GroupPart(group=part.group) for part in message.parts], {}, attached=signature)
 
     def _unmask(self, message: StageMessage) -> bytes:
         self._require("unmask", message)
+        if self._signatory is not None and message.parts:
+            self._signatory.require_quorum(self.plan, message.attached, message.parts, self._groups)
         parts: list[GroupPart] = []
         refused: dict[int, str] = {}
         for part in message.parts:
@@ -361,17 +396,13 @@ class ClientSession:
             if reason := self._too_few(part.group, len(part.members)):
                 refused[part.group] = reason
                 continue
-            try:
-                if self._credentials is not None:
-                    membership.require_agreement(part, self._credentials)
-            except SignatureError as error:
-                refused[part.group] = str(error)
-                continue
             parts.append(GroupPart(group=part.group, body=membership.shares_for(part)))
         return self._reply("unmask", parts, refused)
 
-    def _reply(self, stage: str, parts: list[GroupPart], refused: Mapping[int, str]) -> bytes:
-        return stage_message(self.plan, stage, self._client, parts, refused, identity=self._identity)
+    def _reply(self, stage: str, parts: list[GroupPart], refused: Mapping[int, str], *, attached: bytes = b"") -> bytes:
+        if stage == "shares" and self._signatory is not None:
+            attached = self._signatory.head
+        return stage_message(self.plan, stage, self._client, parts, refused, attached=attached, identity=self._identity)
 
     def _read(self, stage: str, payload: bytes) -> StageMessage:
         return read_stage_message(payload, plan=self.plan, stage=stage, client=self._client, sender=self._server)
@@ -380,6 +411,8 @@ class ClientSession:
         """Check what holds for the requests of every stage; groups that it does not mention are over."""
         if message.refused:
             raise ProtocolError("a server message cannot refuse groups")
+        if message.attached and (self._credentials is None or stage == "shares"):
+            raise ProtocolError("this request has nothing attached")
         for part in message.parts:
             if part.group not in self._groups:
                 raise ProtocolError(f"group {part.group} is none that client {self._client} takes part in")
@@ -387,7 +420,7 @@ class ClientSession:
                 raise ProtocolError(f"group {part.group}: client {self._client} itself is missing from its members")
             if part.dropped and stage not in ("agree", "unmask"):
                 raise ProtocolError(f"group {part.group}: dropped clients are named only when a sum is opened")
-            if part.body and (stage == "agree" or (stage == "unmask" and self._credentials is None)):
+            if part.body and stage in ("agree", "unmask"):
                 raise ProtocolError(f"group {part.group}: this request has no body")
         for index in set(self._groups) - {part.group for part in message.parts}:
             self._groups.pop(index).forget()

@@ -1,13 +1,12 @@
 """One client in one group: its secrets, and what it does with them at each stage."""
 
-import hashlib
 import os
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from fedgt.errors import ProtocolError, SignatureError
+from fedgt.errors import ProtocolError
+from fedgt.secagg.agreement import keys_digest
 from fedgt.secagg.identity import SIGNATURE_BYTES, Credentials, verify
 from fedgt.secagg.masks import (
     KEY_BYTES,
@@ -76,7 +75,6 @@ class Membership:
     peers: dict[int, memoryview] = field(default_factory=dict)
     held: dict[int, bytearray] = field(default_factory=dict, repr=False)
     tag_key: bytes = field(default=b"", repr=False)
-    survivors: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
     @classmethod
     def of(cls, plan: RoundPlan, index: int, client: str, keys: GroupKeys) -> "Membership":
@@ -200,49 +198,16 @@ class Membership:
         if alive | dropped != set(self.held):
             raise ProtocolError(f"group {part.group}: alive and dropped are not the clients that shared")
 
-    def agree(self, part: GroupPart, credentials: Credentials) -> bytes:
-        """Sign who is alive and who dropped, for good: no other list of this group will be answered."""
-        self.survivors = (part.members, part.dropped)
-        return credentials.identity.sign("survivors", self._statement(part))
-
-    def require_agreement(self, part: GroupPart, credentials: Credentials) -> None:
-        """At least `threshold` members have signed the very list that this client signed.
-
-        Raises:
-            ProtocolError: If the list is another one.
-            SignatureError: If there are too few signatures.
-        """
-        if (part.members, part.dropped) != self.survivors:
-            raise ProtocolError(f"group {part.group}: the server names other survivors than it did before")
-        body = memoryview(part.body)
-        if len(body) != SIGNATURE_BYTES * len(part.members):
-            raise ProtocolError(f"group {part.group}: {len(body)} bytes for {len(part.members)} signatures")
-        statement = self._statement(part)
-        signed = 1  # this client itself, for this very list: checked above
-        for order, position in enumerate(part.members):
-            if position == self.position:
-                continue
-            client = self.clients[position]
-            signature = body[order * SIGNATURE_BYTES : (order + 1) * SIGNATURE_BYTES]
-            try:
-                verify(credentials.registry.client_key(client), "survivors", statement, signature, signer=client)
-            except SignatureError:
-                continue
-            signed += 1
-        if signed < self.threshold:
-            raise SignatureError(
-                f"group {part.group}: {signed} clients agree on who is alive, the threshold is {self.threshold}"
-            )
-
     def shares_for(self, part: GroupPart) -> bytes:
         """Of each member that is alive the share of its own secret, of each that dropped that of its mask key."""
         pieces = [self.held[position][SECRET_BYTES:] for position in part.members]
         pieces += [self.held[position][:SECRET_BYTES] for position in part.dropped]
         return b"".join(pieces)
 
-    def _statement(self, part: GroupPart) -> bytes:
-        keys = {position: self.peers[position] for position in self.held}
-        return survivors_statement(self.context, part.members, part.dropped, keys)
+    @property
+    def keys(self) -> str:
+        """The digest of the keys of all that shared, as this client was shown them."""
+        return keys_digest(self.clients, {position: self.peers[position] for position in self.held})
 
 
 def public_bytes(credentials: Credentials | None) -> int:
@@ -264,15 +229,3 @@ def verify_keys(credentials: Credentials, context: GroupContext, client: str, si
     public, signature = signed[:PUBLIC_BYTES], signed[PUBLIC_BYTES:]
     statement = keys_statement(context, client, public)
     verify(credentials.registry.client_key(client), "keys", statement, signature, signer=client)
-
-
-def survivors_statement(
-    context: GroupContext, alive: Iterable[int], dropped: Iterable[int], keys: Mapping[int, bytes | memoryview]
-) -> bytes:
-    """What alive clients sign before anything is opened: who is alive, who dropped, and the keys of all that shared."""
-    transcript = hashlib.sha256()
-    for position in sorted(keys):
-        transcript.update(position.to_bytes(4, "big"))
-        transcript.update(keys[position])
-    lists = (",".join(map(str, positions)) for positions in (alive, dropped))
-    return context.info("survivors", transcript.hexdigest(), *lists)

@@ -22,6 +22,8 @@ STAGES = ("keys", "shares", "masked", "unmask")
 SIGNED_STAGES = ("keys", "shares", "masked", "agree", "unmask")
 """The stages with identities: before they open anything the clients agree, by signature, on who is alive."""
 
+_ATTACHED_BYTES = 2**20  # signatures of a registry, at most
+_MISSED_BYTES = 2**25  # agreements that a client has missed, at most
 _JSON_BYTES = 12  # of one character, at most
 _MEMBER_BYTES = 2**8  # of body for one member of a group, at most: its keys, shares and signatures
 
@@ -56,6 +58,9 @@ class StageMessage:
         purpose: As in the plan.
         parts: The groups that go on.
         refused: Group number -> why this client takes no part in it any more (only in replies).
+        attached: What is about no single group: where a client's agreements end (reply of shares), those that it missed
+            (request of masked), the one to sign (request of agree), its signature (reply), all signatures (request of
+            unmask). Empty in anonymous mode.
     """
 
     stage: str
@@ -66,6 +71,7 @@ class StageMessage:
     purpose: str
     parts: tuple[GroupPart, ...]
     refused: Mapping[int, str] = field(default_factory=dict)
+    attached: bytes | memoryview = b""
 
     @property
     def header(self) -> dict[str, object]:
@@ -80,6 +86,7 @@ class StageMessage:
             "purpose": self.purpose,
             "parts": [[part.group, part.members, part.dropped, len(part.body)] for part in self.parts],
             "refused": [[group, plain(reason)] for group, reason in sorted(self.refused.items())],
+            "attached": len(self.attached),
         }
 
 
@@ -90,11 +97,12 @@ def stage_message(
     parts: Sequence[GroupPart],
     refused: Mapping[int, str] | None = None,
     *,
+    attached: bytes = b"",
     identity: Identity | None = None,
 ) -> bytes:
     """The bytes of a stage message under a plan, signed if there is an identity."""
-    message = _stage_message(plan, stage, client, parts, refused or {})
-    return pack(message.header, *(part.body for part in parts), identity=identity)
+    message = _stage_message(plan, stage, client, parts, refused or {}, attached)
+    return pack(message.header, attached, *(part.body for part in parts), identity=identity)
 
 
 def masked_message(
@@ -133,7 +141,12 @@ def masked_message(
 
 
 def _stage_message(
-    plan: RoundPlan, stage: str, client: str, parts: Sequence[GroupPart], refused: Mapping[int, str]
+    plan: RoundPlan,
+    stage: str,
+    client: str,
+    parts: Sequence[GroupPart],
+    refused: Mapping[int, str],
+    attached: bytes | memoryview = b"",
 ) -> StageMessage:
     return StageMessage(
         stage=stage,
@@ -144,6 +157,7 @@ def _stage_message(
         purpose=plan.purpose,
         parts=tuple(parts),
         refused=dict(refused),
+        attached=attached,
     )
 
 
@@ -166,6 +180,7 @@ def read_stage_message(
             or names groups or positions that the plan does not have.
     """
     header_bytes, body_bytes = _largest(plan, client, vectors=stage == "masked")
+    body_bytes += _largest_attached(plan, stage, in_place=in_place)
     header, body = unpack(
         payload, kind="stage", sender=sender, in_place=in_place, header_bytes=header_bytes, body_bytes=body_bytes
     )
@@ -178,13 +193,15 @@ def read_stage_message(
         "round": plan.round,
         "purpose": plan.purpose,
     }
-    if set(header) != {*expected, "parts", "refused"}:
+    if set(header) != {*expected, "parts", "refused", "attached"}:
         raise ProtocolError("malformed message: the header has other fields than a stage message has")
     for name, value in expected.items():
         if type(header[name]) is not type(value) or header[name] != value:
             raise ProtocolError(f"wrong message: {name} is {header[name]!r:.120}, expected {value!r}")
-    parts, refused = _read_parts(header["parts"], body, plan), _read_refused(header["refused"], plan)
-    return _stage_message(plan, stage, client, parts, refused)
+    start = header["attached"]
+    _require_index(start, len(body) + 1)
+    parts, refused = _read_parts(header["parts"], body[start:], plan), _read_refused(header["refused"], plan)
+    return _stage_message(plan, stage, client, parts, refused, body[:start])
 
 
 def _read_parts(entries: object, body: memoryview, plan: RoundPlan) -> tuple[GroupPart, ...]:
@@ -249,6 +266,13 @@ def _largest(plan: RoundPlan, client: str, *, vectors: bool) -> tuple[int, int]:
             header += 64 + _JSON_BYTES * LONGEST
             body += plan.length * plan.encoding.dtype.itemsize if vectors else 0
     return header, body
+
+
+def _largest_attached(plan: RoundPlan, stage: str, *, in_place: bool) -> int:
+    """The bytes that may be attached: agreements that a client missed may be many, the rest is as large as the plan."""
+    if stage == "masked":
+        return 0 if in_place else _MISSED_BYTES
+    return _ATTACHED_BYTES + 4 * len(plan.to_json()) if stage in ("shares", "agree", "unmask") else 0
 
 
 def _require_index(value: object, stop: int) -> None:

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fedgt.errors import ProtocolError
+from fedgt.secagg.agreement import OpenedGroup, keys_digest
 from fedgt.secagg.fixed_point import RingArray
 from fedgt.secagg.masks import KEY_BYTES, GroupContext, add_mask, pair_seed, seed_commitment, self_seed
-from fedgt.secagg.membership import PARCEL_BYTES, PUBLIC_BYTES, survivors_statement
+from fedgt.secagg.membership import PARCEL_BYTES, PUBLIC_BYTES
 from fedgt.secagg.plan import RoundPlan
 from fedgt.secagg.shares import SECRET_BYTES, combine_shares
 
@@ -38,10 +39,16 @@ class ServerGroup:
         """Who has shared but sent no input."""
         return tuple(position for position in self.sharers if position not in self.alive)
 
-    def statement(self, plan: RoundPlan) -> bytes:
-        """What the alive clients must sign."""
+    @property
+    def opened(self) -> OpenedGroup:
+        """What the clients must agree on before this sum is opened."""
         keys = {position: self.public[position][:PUBLIC_BYTES] for position in self.sharers}
-        return survivors_statement(GroupContext.of(plan, self.index), self.alive, self.gone, keys)
+        return OpenedGroup(
+            group=self.index,
+            alive=tuple(self.clients[position] for position in self.alive),
+            dropped=tuple(self.clients[position] for position in self.gone),
+            keys=keys_digest(self.clients, keys),
+        )
 
 
 def open_group(plan: RoundPlan, group: ServerGroup, replies: Mapping[int, memoryview]) -> None:

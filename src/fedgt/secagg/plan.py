@@ -31,19 +31,20 @@ _LONGEST_JSON = 2**24
 
 
 def default_threshold(size: int, *, colluders: int = 0) -> int:
-    """floor((size + colluders) / 2) + 1: the smallest number of shares above half of a group of this size.
+    """floor((size + colluders) / 2) + 1, at most everybody: above half of a group of this size, colluders left out.
 
     Args:
         size: The number of clients of the group.
         colluders: How many of them may work together with a server that lies: with 2 t > size + colluders no two lists
-            of survivors can both find t clients (Bonawitz et al. 2017, section 6).
+            of survivors can both find t clients (Bonawitz et al. 2017, section 6). In a group of hardly more than so many,
+            everybody is needed.
 
     Raises:
-        SpecError: If there are as many colluders as clients, or fewer than none.
+        SpecError: If there are fewer colluders than none.
     """
-    if colluders and not 0 <= colluders < size:
-        raise SpecError(f"{colluders} colluders in a group of {size}: 0 to {size - 1} are needed")
-    return (size + colluders) // 2 + 1
+    if colluders < 0:
+        raise SpecError(f"colluders is {colluders}; an integer from 0 is needed")
+    return min((size + colluders) // 2 + 1, max(size, 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +122,9 @@ class RoundPlan:
         smoothing: nu of the Weiszfeld step; only for that task.
         update_clip: The clip of the update before it is multiplied by beta; only for the Weiszfeld task (for the mean
             it is `encoding.clip`).
+        colluders: c, how many clients may work together with a server that lies. Thresholds and the quorum follow from it.
+        inputs: What training starts from -> SHA-256, 64 hexadecimal digits: "model" is the global model, "center" the
+            Weiszfeld estimate; others by agreement. Clients verify them before they train. `secure_sums` fills in both.
 
     Raises:
         SpecError: If anything above does not hold.
@@ -138,6 +142,8 @@ class RoundPlan:
     task: Task = "mean"
     smoothing: float = 0.0
     update_clip: float = 0.0
+    colluders: int = 1
+    inputs: Mapping[str, str] = field(default_factory=dict)
     _canonical: bytes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -149,12 +155,22 @@ class RoundPlan:
         require_id(self.purpose, "purpose")
         if type(self.round) is not int or self.round < 0:
             raise SpecError(f"round is {self.round!r}; an integer from 0 is needed")
+        self._check_inputs()
         self._check_groups()
         self._check_weights()
         self._check_tensors()
         self._check_task()
         self._check_ring()
         object.__setattr__(self, "_canonical", _canonical_json(self))
+
+    def _check_inputs(self) -> None:
+        if type(self.colluders) is not int or self.colluders < 0:
+            raise SpecError(f"colluders is {self.colluders!r}; an integer from 0 is needed")
+        object.__setattr__(self, "inputs", MappingProxyType(dict(self.inputs)))
+        for name, digest in self.inputs.items():
+            require_id(name, "name of an input")
+            if not isinstance(digest, str) or len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+                raise SpecError(f"input {name!r}: {digest!r:.80} is no SHA-256; 64 hexadecimal digits are needed")
 
     def _check_groups(self) -> None:
         if len(self.thresholds) != len(self.groups):
@@ -164,10 +180,11 @@ class RoundPlan:
             if len(set(group)) != len(group):
                 twice = sorted(client for client, count in Counter(group).items() if count > 1)
                 raise SpecError(f"group {index} names {', '.join(twice[:8])} more than once; ids must be unique")
-            if type(threshold) is not int or not len(group) < 2 * threshold <= 2 * max(len(group), 1):
+            least = default_threshold(len(group), colluders=self.colluders)
+            if type(threshold) is not int or not least <= threshold <= max(len(group), 1):
                 raise SpecError(
-                    f"group {index}: threshold {threshold} of {len(group)} clients; more than half and at most all are "
-                    f"needed ({default_threshold(len(group))} to {max(len(group), 1)})"
+                    f"group {index}: threshold {threshold} of {len(group)} clients; with {self.colluders} colluders "
+                    f"{least} to {max(len(group), 1)} are needed"
                 )
 
     def _check_weights(self) -> None:
@@ -262,6 +279,8 @@ class RoundPlan:
                 task=cast(Task, raw["task"]),
                 smoothing=raw["smoothing"],
                 update_clip=raw["update_clip"],
+                colluders=raw["colluders"],
+                inputs=dict(raw["inputs"]),
             )
             same = plan.to_json() == bytes(payload)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
@@ -289,5 +308,7 @@ def _canonical_json(plan: RoundPlan) -> bytes:
         "task": plan.task,
         "smoothing": float(plan.smoothing),
         "update_clip": float(plan.update_clip),
+        "colluders": plan.colluders,
+        "inputs": dict(plan.inputs),
     }
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()

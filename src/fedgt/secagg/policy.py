@@ -2,8 +2,8 @@
 
 They are checked against every plan before a key is made, and the sizes again whenever clients have dropped. A TOML policy:
 
-    minimum_group_size = 4
-    minimum_threshold = 3
+    privacy = 4
+    colluders = 1
     largest_clip = 8.0
 """
 
@@ -29,12 +29,15 @@ class ClientPolicy:
     Attributes:
         minimum_group_size: No sum over fewer clients, counted by those whose input is really in it.
         minimum_threshold: No group that fewer clients could open.
-        minimum_threshold_fraction: No group whose threshold is not above this fraction of its members; a half at least.
-            With two thirds, a server that lies needs a third of a group to help it (docs/threat-model.md).
+        colluders: No plan that allows for fewer clients that help a server which lies (docs/threat-model.md).
         last_round: No round with a higher number.
         sums_per_round: No more batches of sums than this about one local model.
-        privacy: No combination of the sums planned about one local model may mix fewer clients; 0 leaves this to the
-            server's ledger. (Computed from the plans: dropouts in groups without this client are not seen.)
+        privacy: The promise r: no combination of all sums about one global model may mix fewer clients, over those whose
+            vectors are really in them; 0 promises nothing. No single sum may be smaller either.
+        privacy_over_runs: The same over all sums about this client's data, whatever the model, run and purpose, as if its
+            updates repeated; 0 does not limit it. One absence already exhausts a limit above 1.
+        near_model: Two global models count as one, for the promise, if they or the updates that this client makes from
+            them differ by less than this part of the update; 0 counts only models that are equal to the last bit.
         largest_clip: No larger clip of the update, in its unit.
         largest_weight_ratio: No sum in which this client weighs more than this times the mean of its peers.
         largest_model: No model with more entries.
@@ -45,10 +48,12 @@ class ClientPolicy:
 
     minimum_group_size: int = 2
     minimum_threshold: int = 1
-    minimum_threshold_fraction: float = 0.5
+    colluders: int = 1
     last_round: int = 2**31 - 1
     sums_per_round: int = 2**31 - 1
     privacy: int = 0
+    privacy_over_runs: int = 0
+    near_model: float = 0.01
     largest_clip: float = math.inf
     largest_weight_ratio: float = math.inf
     largest_model: int = 2**31 - 1
@@ -61,15 +66,15 @@ class ClientPolicy:
             ("last_round", 0),
             ("sums_per_round", 1),
             ("privacy", 0),
+            ("privacy_over_runs", 0),
+            ("colluders", 0),
             ("largest_model", 1),
         ):
             value = getattr(self, name)
             if type(value) is not int or value < least:
                 raise SpecError(f"{name} is {value!r}; an integer of at least {least} is needed")
-        if not 0.5 <= self.minimum_threshold_fraction < 1:
-            raise SpecError(
-                f"minimum_threshold_fraction is {self.minimum_threshold_fraction}; from 0.5 to below 1 is needed"
-            )
+        if not 0 <= self.near_model < 1:
+            raise SpecError(f"near_model is {self.near_model}; from 0 to below 1 is needed")
         for name in ("largest_clip", "largest_weight_ratio"):
             if not getattr(self, name) > 0:
                 raise SpecError(f"{name} is {getattr(self, name)}; a number above 0 is needed")
@@ -80,6 +85,11 @@ class ClientPolicy:
         Raises:
             PolicyError: With the limit and what the plan has.
         """
+        if plan.colluders < self.colluders:
+            raise PolicyError(
+                f"the plan allows for {plan.colluders} colluders, this client's policy for {self.colluders}: the server "
+                "sets colluders of its federation"
+            )
         if plan.round > self.last_round:
             raise PolicyError(f"round {plan.round} is above this client's last_round {self.last_round}")
         if plan.entries > self.largest_model:
@@ -94,11 +104,6 @@ class ClientPolicy:
             return reason
         if threshold < self.minimum_threshold:
             return f"threshold {threshold} is below this client's minimum_threshold {self.minimum_threshold}"
-        if threshold <= self.minimum_threshold_fraction * len(members):
-            return (
-                f"threshold {threshold} of {len(members)} is not above this client's minimum_threshold_fraction "
-                f"{self.minimum_threshold_fraction:g}"
-            )
         peers = [plan.weights[member] for member in members if member != client]
         if peers and plan.weights[client] * len(peers) > self.largest_weight_ratio * sum(peers):
             return (
@@ -109,9 +114,14 @@ class ClientPolicy:
 
     def too_small(self, size: int) -> str | None:
         """Why a sum over so few clients is refused; None if it is not."""
-        if size >= self.minimum_group_size:
+        least = max(self.minimum_group_size, self.privacy, self.privacy_over_runs)
+        if size >= least:
             return None
-        return f"a sum over {size} client(s) is below this client's minimum of {self.minimum_group_size}"
+        return f"a sum over {size} client(s) is below this client's minimum of {least}"
+
+
+ANONYMOUS = ClientPolicy(minimum_group_size=1, colluders=0, near_model=0.0)
+"""No limits of its own: for simulations, where the server is believed."""
 
 
 def read_policy(path: Path) -> ClientPolicy:

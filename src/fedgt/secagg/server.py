@@ -17,9 +17,11 @@ from cryptography.hazmat.primitives.poly1305 import Poly1305
 
 from fedgt.errors import ProtocolError, SignatureError, SpecError
 from fedgt.foreign_text import plain
+from fedgt.secagg.agreement import Link, links_to_json, quorum, signatures_to_json, valid_signatures
+from fedgt.secagg.agreement_log import AgreementLog, read_head
 from fedgt.secagg.frames import Sender
 from fedgt.secagg.group_sum import Authorise, GroupSum
-from fedgt.secagg.identity import SIGNATURE_BYTES, Credentials, verify
+from fedgt.secagg.identity import Credentials
 from fedgt.secagg.masks import KEY_BYTES, TAG_BYTES, GroupContext, tag_key
 from fedgt.secagg.membership import PARCEL_BYTES, public_bytes, verify_keys
 from fedgt.secagg.messages import (
@@ -41,6 +43,7 @@ from fedgt.secagg.vector import read_sum
 logger = logging.getLogger(__name__)
 
 _NO_FAILURES: Mapping[str, str] = MappingProxyType({})
+_NOTHING: Mapping[str, bytes] = MappingProxyType({})
 
 
 class ServerSession:
@@ -53,18 +56,27 @@ class ServerSession:
     Args:
         plan: What is to be summed.
         credentials: The server's identity and the clients' keys. None is ANONYMOUS MODE, for simulations.
+        agreements: What the clients have signed, with credentials; it must go on over rounds, runs and restarts. None begins
+            a new record, which clients that have signed before refuse.
 
     Raises:
         SpecError: If the credentials are a client's.
     """
 
-    def __init__(self, plan: RoundPlan, *, credentials: Credentials | None = None) -> None:
+    def __init__(
+        self, plan: RoundPlan, *, credentials: Credentials | None = None, agreements: AgreementLog | None = None
+    ) -> None:
         """Everybody is expected."""
         if credentials is not None and not credentials.serves:
             raise SpecError(f"the server has the credentials of client {credentials.identity.name}: take its own")
         self._plan = plan
         self._credentials = credentials
         self._identity = None if credentials is None else credentials.identity
+        if credentials is not None and agreements is None:
+            agreements = AgreementLog(credentials.registry)
+        self._log = None if credentials is None else agreements
+        self._link: Link | None = None
+        self._attached: dict[str, memoryview] = {}
         self._tag_key = X25519PrivateKey.generate()
         self._order = (*(STAGES if credentials is None else SIGNED_STAGES), "results")
         self._groups = [
@@ -160,7 +172,7 @@ class ServerSession:
         """Stage 3, requests: to each client the encrypted shares that its peers made for it."""
         self._advance("masked")
         published = {group.index: tuple(sorted(group.present)) for group in self._groups}
-        collected = self._collect("shares", replies, failures)
+        collected = self._collect("shares", replies, failures, self._check_head)
         signed = self._credentials is not None
         length = self._plan.length * self._plan.encoding.dtype.itemsize + (TAG_BYTES if signed else 0)
         server = [self._tag_key.public_key().public_bytes_raw()] if signed else []
@@ -175,7 +187,7 @@ class ServerSession:
                 ]
                 part = GroupPart(group=group.index, members=group.sharers, body=b"".join([*server, *parcels]))
                 self._ask(requests, group, receiver, part, length)
-        return self._messages("masked", requests)
+        return self._messages("masked", requests, {client: self._missed(client) for client in requests})
 
     def receive(self, client: str, payload: bytes) -> None:
         """Take one reply of the masked stage as it arrives; it need not be kept then, nor given again.
@@ -199,7 +211,7 @@ class ServerSession:
             ProtocolError: As `unmask`.
         """
         self._advance("agree")
-        return self._ask_to_open("agree", replies, failures, authorise, SIGNATURE_BYTES)
+        return self._ask_to_open("agree", replies, failures, authorise, 0)
 
     def unmask(
         self,
@@ -224,15 +236,14 @@ class ServerSession:
             raise ProtocolError("authorise belongs to the stage after masked: agree with identities, else unmask")
         if authorise is not None:
             return self._ask_to_open("unmask", replies, failures, authorise, SECRET_BYTES)
-        collected = self._collect("agree", replies, failures, self._check_agreement)
+        self._collect("agree", replies, failures, self._check_agreement)
+        signatures = self._signatures()
         requests: dict[str, list[GroupPart]] = {client: [] for client in self._finished()}
         for group in self._running():
-            signatures = collected[group.index]
-            body = b"".join(bytes(signatures.get(position, bytes(SIGNATURE_BYTES))) for position in group.alive)
-            part = GroupPart(group=group.index, members=group.alive, dropped=group.gone, body=body)
-            for position in sorted(signatures):
+            part = GroupPart(group=group.index, members=group.alive, dropped=group.gone)
+            for position in sorted(group.present.intersection(group.alive)):
                 self._ask(requests, group, position, part, SECRET_BYTES * len(group.sharers))
-        return self._messages("unmask", requests)
+        return self._messages("unmask", requests, dict.fromkeys(requests, signatures_to_json(signatures)))
 
     def results(self, replies: Mapping[str, bytes], failures: Mapping[str, str] = _NO_FAILURES) -> tuple[GroupSum, ...]:
         """The sums, one per group of the plan; lost and withheld groups are erasures that say why."""
@@ -274,10 +285,59 @@ class ServerSession:
                 group.total = None
                 continue
             part = GroupPart(group=group.index, members=group.alive, dropped=group.gone)
-            reply = per_sharer if stage == "agree" else per_sharer * len(group.sharers)
             for position in group.alive:
-                self._ask(requests, group, position, part, reply)
-        return self._messages(stage, requests)
+                self._ask(requests, group, position, part, per_sharer * len(group.sharers))
+        if stage != "agree":
+            return self._messages(stage, requests)
+        for client in requests:
+            self._asked.setdefault(client, {})  # all sign, also those of whom no group is opened
+        link = self._propose()
+        return self._messages(stage, requests, dict.fromkeys(requests, b"" if link is None else link.to_json()))
+
+    def _propose(self) -> Link | None:
+        """The agreement about all groups that are to be opened: on record before anybody hears of it."""
+        running = self._running()
+        if self._log is None or not running:
+            return None
+        self._log.refresh()
+        head = self._log.head
+        alive = sorted({group.clients[position] for group in running for position in group.alive})
+        self._link = Link(
+            number=head.number + 1,
+            previous=head.digest,
+            plan=self._plan.digest,
+            run=self._plan.run,
+            round=self._plan.round,
+            purpose=self._plan.purpose,
+            task=self._plan.task,
+            model=self._plan.inputs.get("model", ""),
+            weights={client: self._plan.weights[client] for client in alive},
+            groups=tuple(group.opened for group in running),
+        )
+        self._log.append(self._link)
+        return self._link
+
+    def _signatures(self) -> dict[str, bytes]:
+        """The good signatures on the agreement; all groups are lost if they are too few."""
+        if self._link is None or self._log is None:
+            return {}
+        given = {client: bytes(signature) for client, signature in self._attached.items()}
+        signatures = valid_signatures(self._link, self._log.registry, given)
+        needed = quorum(len(self._log.registry.clients), colluders=self._plan.colluders)
+        if len(signatures) < needed:
+            for group in self._running():
+                group.reason = (
+                    f"agree: {len(signatures)} of {len(self._log.registry.clients)} clients of the registry agree on who "
+                    f"is alive, {needed} are needed"
+                )
+        self._log.add_signatures(self._link.number, signatures)
+        return signatures
+
+    def _missed(self, client: str) -> bytes:
+        """The agreements that a client has not heard of."""
+        if self._log is None:
+            return b""
+        return links_to_json(self._log.after(read_head(self._attached[client])))
 
     def _finished(self) -> set[str]:
         """Every client whose input is in some group."""
@@ -306,9 +366,18 @@ class ServerSession:
         requests.setdefault(client, []).append(part)
         self._asked.setdefault(client, {})[group.index] = reply
 
-    def _messages(self, stage: str, requests: Mapping[str, list[GroupPart]]) -> dict[str, bytes]:
+    def _messages(
+        self, stage: str, requests: Mapping[str, list[GroupPart]], attached: Mapping[str, bytes] = _NOTHING
+    ) -> dict[str, bytes]:
         return {
-            client: stage_message(self._plan, stage, client, requests[client], identity=self._identity)
+            client: stage_message(
+                self._plan,
+                stage,
+                client,
+                requests[client],
+                attached=attached.get(client, b""),
+                identity=self._identity,
+            )
             for client in sorted(requests)
         }
 
@@ -321,6 +390,7 @@ class ServerSession:
     ) -> dict[int, dict[int, memoryview]]:
         """Read all replies: group -> position -> body. Who gave none leaves its groups, and some groups are lost."""
         asked, self._asked = self._asked, {}
+        self._attached = {}
         collected: dict[int, dict[int, memoryview]] = {group.index: {} for group in self._groups}
         for client, lengths in asked.items():
             for index, body in self._take(stage, client, lengths, replies, failures, check).items():
@@ -344,7 +414,7 @@ class ServerSession:
             if index in bodies and check is not None:
                 try:
                     check(group, client, bodies[index])
-                except SignatureError as error:
+                except ProtocolError as error:
                     problems[index] = str(error)
                     del bodies[index]
             if index not in bodies:
@@ -366,10 +436,13 @@ class ServerSession:
         except InvalidSignature as error:
             raise SignatureError("the masked vector was changed on its way") from error
 
+    def _check_head(self, group: ServerGroup, client: str, body: memoryview) -> None:
+        if self._log is not None:
+            self._log.after(read_head(self._attached[client]))
+
     def _check_agreement(self, group: ServerGroup, client: str, body: memoryview) -> None:
-        if self._credentials is not None:
-            key = self._credentials.registry.client_key(client)
-            verify(key, "survivors", group.statement(self._plan), body, signer=client)
+        if self._link is not None and self._log is not None:
+            self._link.require_signed(self._log.registry, client, self._attached[client])
 
     def _erase_below_threshold(self, stage: str) -> None:
         for group in self._running():
@@ -394,6 +467,7 @@ class ServerSession:
             message = self._parse(stage, client, replies[client])
         except ProtocolError as error:
             return {}, dict.fromkeys(lengths, str(error))
+        self._attached[client] = memoryview(message.attached)
         bodies: dict[int, memoryview] = {}
         problems = dict.fromkeys(lengths, "no answer for this group")
         problems |= {index: f"refused: {reason}" for index, reason in message.refused.items()}

@@ -4,12 +4,13 @@ The bytes hold the private keys, the secrets and the shares of one session in cl
 read them, resume them once, and forget them then.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fedgt.errors import ProtocolError
 from fedgt.foreign_text import plain
+from fedgt.secagg.agreement import Link
 from fedgt.secagg.frames import pack, unpack
 from fedgt.secagg.masks import KEY_BYTES, GroupContext
 from fedgt.secagg.membership import PUBLIC_BYTES, Membership
@@ -20,7 +21,9 @@ _KIND = "suspended-session"
 _HELD_BYTES = 2 * SECRET_BYTES
 
 
-def suspended_session(client: str, plan: RoundPlan, stage: int, groups: Mapping[int, Membership]) -> bytes:
+def suspended_session(
+    client: str, plan: RoundPlan, stage: int, groups: Mapping[int, Membership], link: Link | None, akin: Iterable[str]
+) -> bytes:
     """One frame: the plan, and per group the two private keys, the own secret, peers' public bytes and held shares.
 
     Args:
@@ -28,18 +31,32 @@ def suspended_session(client: str, plan: RoundPlan, stage: int, groups: Mapping[
         plan: Its plan.
         stage: The number of the next stage.
         groups: Group number -> the client's membership.
+        link: The agreement that it has signed, if it has.
+        akin: The hashes of the models that count as the plan's own.
     """
-    body: list[bytes | memoryview] = [plan.to_json()]
+    signed = b"" if link is None else link.to_json()
+    body: list[bytes | memoryview] = [plan.to_json(), signed]
     entries: list[object] = []
     for index, one in groups.items():
-        entries.append([index, list(one.peers), list(one.held), len(one.tag_key), one.survivors])
+        entries.append([index, list(one.peers), list(one.held), len(one.tag_key)])
         body += [one.share_key.private_bytes_raw(), one.mask_key.private_bytes_raw(), bytes(one.secret), one.public]
         body += [one.tag_key, *one.peers.values(), *(bytes(share) for share in one.held.values())]
-    return pack({"kind": _KIND, "client": client, "plan": len(body[0]), "stage": stage, "groups": entries}, *body)
+    header = {
+        "kind": _KIND,
+        "client": client,
+        "plan": len(body[0]),
+        "signed": len(signed),
+        "stage": stage,
+        "groups": entries,
+        "akin": sorted(akin),
+    }
+    return pack(header, *body)
 
 
-def resumed_session(client: str, payload: bytes) -> tuple[RoundPlan, int, dict[int, Membership]]:
-    """What `suspended_session` wrote: the plan, the number of the next stage, the memberships.
+def resumed_session(
+    client: str, payload: bytes
+) -> tuple[RoundPlan, int, dict[int, Membership], Link | None, frozenset[str]]:
+    """What `suspended_session` wrote: plan, number of the next stage, memberships, what was signed, akin models.
 
     Raises:
         ProtocolError: If the bytes are not a suspended session of this client.
@@ -51,8 +68,9 @@ def resumed_session(client: str, payload: bytes) -> tuple[RoundPlan, int, dict[i
             raise ProtocolError(f"client {client}: the suspended session is that of {header['client']!r:.80}")
         taken = _Reader(body)
         plan = RoundPlan.from_json(taken(header["plan"]))
+        signed = taken(header["signed"])
         groups = {}
-        for index, peers, held, tagged, survivors in header["groups"]:
+        for index, peers, held, tagged in header["groups"]:
             share_key, mask_key = (X25519PrivateKey.from_private_bytes(taken(KEY_BYTES)) for _ in range(2))
             groups[index] = Membership(
                 context=GroupContext.of(plan, index),
@@ -66,9 +84,8 @@ def resumed_session(client: str, payload: bytes) -> tuple[RoundPlan, int, dict[i
                 tag_key=taken(tagged),
                 peers={position: memoryview(taken(PUBLIC_BYTES)) for position in peers},
                 held={position: bytearray(taken(_HELD_BYTES)) for position in held},
-                survivors=None if survivors is None else (tuple(survivors[0]), tuple(survivors[1])),
             )
-        return plan, int(header["stage"]), groups
+        return plan, int(header["stage"]), groups, Link.from_json(signed) if signed else None, frozenset(header["akin"])
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise ProtocolError(f"client {client}: the suspended session cannot be read: {plain(error)}") from error
 

@@ -3,8 +3,9 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 from fedgt.errors import PolicyError, SpecError
 from fedgt.ids import require_distinct_ids, require_id
@@ -21,9 +22,13 @@ class RunTerms:
         clip: Of the update.
         fraction_bits: Of the mean task (the ring follows from the bit budget).
         tensors: Names, shapes and kinds.
-        groups: For purpose "test": group i of a plan holds clients of row i only, and no more rows exist. None if the
-            design is not pinned, as when the terms come from a first plan, in which clients may be absent.
-        thresholds: For purpose "test": per row, the smallest threshold. None as for groups.
+        groups: The rows of the design. A plan, whatever its purpose, has one group, or these rows: group i holds clients of
+            row i only, and no more rows exist. None if the design is not pinned, as when the terms come from a first plan,
+            in which clients may be absent.
+        thresholds: Per row, the smallest threshold. None as for groups.
+        privacy: The promise r, as in `ClientPolicy`; 0 leaves it to each client.
+        privacy_over_runs: As in `ClientPolicy`.
+        colluders: How many clients may help a server that lies; a plan must allow for as many.
 
     Raises:
         SpecError: If groups come without thresholds or the reverse; if a name cannot be an id, or two look alike.
@@ -36,6 +41,9 @@ class RunTerms:
     tensors: tuple[TensorSpec, ...]
     groups: tuple[tuple[str, ...], ...] | None = None
     thresholds: tuple[int, ...] | None = None
+    privacy: int = 0
+    privacy_over_runs: int = 0
+    colluders: int = 0
 
     def __post_init__(self) -> None:
         """Freeze and check."""
@@ -56,21 +64,28 @@ class RunTerms:
             tensors=plan.tensors,
             groups=plan.groups if design else None,
             thresholds=plan.thresholds if design else None,
+            colluders=plan.colluders if design else 0,
         )
 
     @property
     def digest(self) -> str:
         """SHA-256 of the canonical form, 64 hexadecimal digits: what the members of a consortium compare by telephone."""
-        content = {
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """The terms as JSON values, for a file."""
+        return {
             "run": self.run,
             "weights": dict(self.weights),
             "clip": float(self.clip),
             "fraction_bits": self.fraction_bits,
-            "tensors": [(tensor.name, tensor.shape, tensor.kind) for tensor in self.tensors],
-            "groups": self.groups,
-            "thresholds": self.thresholds,
+            "tensors": [[tensor.name, list(tensor.shape), tensor.kind] for tensor in self.tensors],
+            "groups": None if self.groups is None else [list(group) for group in self.groups],
+            "thresholds": None if self.thresholds is None else list(self.thresholds),
+            "privacy": self.privacy,
+            "privacy_over_runs": self.privacy_over_runs,
+            "colluders": self.colluders,
         }
-        return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     def require(self, plan: RoundPlan) -> None:
         """Refuse a plan that departs from the terms.
@@ -97,7 +112,9 @@ class RunTerms:
                 raise PolicyError(f"client {client} is not in the agreed terms of run {self.run!r}")
             if self.weights.get(client, weight) != weight:
                 raise PolicyError(f"the weight of {client} changed: agreed {self.weights[client]}, now {weight}")
-        if plan.purpose == "test" and self.groups is not None and self.thresholds is not None:
+        if plan.colluders < self.colluders:
+            raise PolicyError(f"the terms allow for {self.colluders} colluders, the plan for {plan.colluders}")
+        if len(plan.groups) > 1 and self.groups is not None and self.thresholds is not None:
             self._require_design(plan, self.groups, self.thresholds)
 
     def _require_design(self, plan: RoundPlan, rows: tuple[tuple[str, ...], ...], thresholds: tuple[int, ...]) -> None:
@@ -116,14 +133,10 @@ class RunTerms:
     def joined(self, plan: RoundPlan) -> "RunTerms":
         """The same terms, with what the plan adds pinned as well: weights of new clients, bits of the mean task."""
         bits = self.fraction_bits
-        return RunTerms(
-            run=self.run,
+        return replace(
+            self,
             weights={**plan.weights, **self.weights},
-            clip=self.clip,
             fraction_bits=plan.encoding.fraction_bits if bits is None and plan.task == "mean" else bits,
-            tensors=self.tensors,
-            groups=self.groups,
-            thresholds=self.thresholds,
         )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedgt.engine import ClientEndpoint, LocalTransport, SecureSums, TrainedModel, secure_sums
-from fedgt.engine.round_message import RoundMessage
+from fedgt.engine.round_message import RoundMessage, bound
 from fedgt.errors import ProtocolError
 from fedgt.secagg import ClientSession, FixedPoint, RoundPlan, TensorSpec, weiszfeld_encoding
 from fedgt.secagg.messages import GroupPart, plan_message, stage_message
@@ -33,6 +33,7 @@ class Shift:
 def plan(**changes: Any) -> RoundPlan:
     fields: dict[str, Any] = {
         "run": "run",
+        "colluders": 0,
         "round": 0,
         "purpose": "test",
         "groups": (IDS,),
@@ -140,7 +141,7 @@ def test_a_client_below_its_minimum_group_size_stays_out() -> None:
 
 
 def opening(agreed: RoundPlan, model: Parameters = MODEL) -> bytes:
-    return RoundMessage(session=plan_message(agreed), parameters=model).to_bytes()
+    return RoundMessage(session=plan_message(bound(agreed, model)), parameters=model).to_bytes()
 
 
 def test_a_purpose_a_past_round_and_a_second_global_model_are_refused() -> None:
@@ -171,7 +172,7 @@ def test_a_client_whose_session_is_over_is_not_trained() -> None:
     endpoint = ClientEndpoint("a", client)
     endpoint.handle("keys", opening(plan()))
     with pytest.raises(ProtocolError, match="itself is missing"):
-        endpoint.handle("shares", stage_message(plan(), "shares", "a", [GroupPart(group=0)]))
+        endpoint.handle("shares", stage_message(bound(plan(), MODEL), "shares", "a", [GroupPart(group=0)]))
     with pytest.raises(ProtocolError, match="the session is over"):
         endpoint.handle("masked", b"")
     assert client.trained == []

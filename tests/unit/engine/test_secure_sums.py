@@ -29,6 +29,7 @@ class Constant:
 def plan(groups: tuple[tuple[str, ...], ...] = ROWS, **changes: Any) -> RoundPlan:
     fields: dict[str, Any] = {
         "run": "run",
+        "colluders": 0,
         "round": 0,
         "purpose": "test",
         "groups": groups,

@@ -9,7 +9,7 @@ import pytest
 
 from fedgt.engine import ClientEndpoint, LocalTransport, SecureSums, TrainedModel, secure_sums
 from fedgt.engine.hello import hello_frame
-from fedgt.engine.round_message import RoundMessage
+from fedgt.engine.round_message import RoundMessage, bound
 from fedgt.errors import ProtocolError
 from fedgt.secagg import (
     ClientPolicy,
@@ -41,6 +41,7 @@ class Shift:
 def plan(**changes: Any) -> RoundPlan:
     fields: dict[str, Any] = {
         "run": "run",
+        "colluders": 0,
         "round": 1,
         "purpose": "test",
         "groups": (IDS,),
@@ -53,7 +54,7 @@ def plan(**changes: Any) -> RoundPlan:
 
 
 def opening(agreed: RoundPlan) -> bytes:
-    return RoundMessage(session=ServerSession(agreed).keys()["a"], parameters=MODEL).to_bytes()
+    return RoundMessage(session=ServerSession(bound(agreed, MODEL)).keys()["a"], parameters=MODEL).to_bytes()
 
 
 class Amnesia:
@@ -186,11 +187,11 @@ def test_spoilt_messages_in_a_row_do_not_use_up_a_state(tmp_path: Path) -> None:
 
 def test_a_client_that_is_asked_for_keys_twice_before_it_trains_counts_both_for_its_own_privacy() -> None:
     """The sums ab and ac mix two clients at least; with abc they show c alone, also when a process ended in between."""
-    sites = clients(policy=ClientPolicy(privacy=2))
+    sites = clients(policy=ClientPolicy(privacy=2, colluders=0))
     pairs = plan(groups=(("a", "b"), ("a", "c")), thresholds=(2, 2), purpose="pairs")
     endpoint = sites["a"]
     endpoint.handle("keys", opening(pairs))
-    with pytest.raises(ProtocolError, match="this client's policy wants 2"):
+    with pytest.raises(ProtocolError, match="this client's promise is 2"):
         endpoint.handle("keys", opening(plan(purpose="all")))
 
 

@@ -74,7 +74,8 @@ def test_an_open_key_and_the_key_of_somebody_else_fail(folder: Path) -> None:
 def test_a_policy_that_leaves_privacy_to_the_server_is_pointed_out(folder: Path) -> None:
     (folder / "policy.toml").write_text("minimum_group_size = 3\n")
     code, found = doctor("--policy", folder / "policy.toml")
-    assert (code, found["policy"]["status"]) == (0, "note")
+    assert (code, found["policy"]["status"]) == (1, "failed")
+    assert "privacy = 3 or more" in found["policy"]["text"]
     (folder / "policy.toml").write_text("privacy = 'high'\n")
     assert doctor("--policy", folder / "policy.toml")[0] == 1
 

@@ -28,6 +28,7 @@ def make_plan(*groups: str) -> RoundPlan:
     clients = sorted({client for group in members for client in group})
     return RoundPlan(
         run="run",
+        colluders=0,
         round=0,
         purpose="test",
         groups=members,
@@ -94,6 +95,7 @@ def test_a_weiszfeld_sum_is_not_compared() -> None:
     encoding = weiszfeld_encoding(update_clip=8.0, smoothing=1e-3, members=3)
     plan = RoundPlan(
         run="run",
+        colluders=0,
         round=0,
         purpose="weiszfeld-0",
         groups=(("a", "b"),),

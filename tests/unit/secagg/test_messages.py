@@ -12,6 +12,7 @@ from fedgt.secagg.messages import GroupPart, plan_message, read_plan_message, re
 
 PLAN = RoundPlan(
     run="run",
+    colluders=0,
     round=2,
     purpose="test",
     groups=(("a", "b", "c"), ("b", "c")),

@@ -23,6 +23,7 @@ from fedgt.secagg.messages import plan_message, read_stage_message
 def make_plan(**changes: Any) -> RoundPlan:
     fields: dict[str, Any] = {
         "run": "run",
+        "colluders": 0,
         "round": 2,
         "purpose": "test",
         "groups": (("a", "b", "c", "d"), ("a", "b", "c")),
@@ -37,10 +38,9 @@ def make_plan(**changes: Any) -> RoundPlan:
 @pytest.mark.parametrize(
     ("policy", "reason"),
     [
-        (ClientPolicy(minimum_group_size=4), "below this client's minimum of 4"),
-        (ClientPolicy(minimum_threshold=3), "threshold 2 is below this client's minimum_threshold 3"),
-        (ClientPolicy(minimum_threshold_fraction=0.7), "threshold 2 of 3 is not above"),
-        (ClientPolicy(largest_weight_ratio=20.0), "weight 30 is more than 20 times"),
+        (ClientPolicy(minimum_group_size=4, colluders=0), "below this client's minimum of 4"),
+        (ClientPolicy(minimum_threshold=3, colluders=0), "threshold 2 is below this client's minimum_threshold 3"),
+        (ClientPolicy(largest_weight_ratio=20.0, colluders=0), "weight 30 is more than 20 times"),
     ],
 )
 def test_a_group_that_the_policy_does_not_allow_is_refused_alone(policy: ClientPolicy, reason: str) -> None:
@@ -54,9 +54,9 @@ def test_a_group_that_the_policy_does_not_allow_is_refused_alone(policy: ClientP
 @pytest.mark.parametrize(
     ("policy", "reason"),
     [
-        (ClientPolicy(last_round=1), "round 2 is above this client's last_round 1"),
-        (ClientPolicy(largest_model=2), "3 entries are above this client's largest_model 2"),
-        (ClientPolicy(largest_clip=1.0), "clip 8 is above this client's largest_clip 1"),
+        (ClientPolicy(last_round=1, colluders=0), "round 2 is above this client's last_round 1"),
+        (ClientPolicy(largest_model=2, colluders=0), "3 entries are above this client's largest_model 2"),
+        (ClientPolicy(largest_clip=1.0, colluders=0), "clip 8 is above this client's largest_clip 1"),
     ],
 )
 def test_a_plan_that_the_policy_does_not_allow_is_refused_as_a_whole(policy: ClientPolicy, reason: str) -> None:
@@ -66,9 +66,11 @@ def test_a_plan_that_the_policy_does_not_allow_is_refused_as_a_whole(policy: Cli
 
 def test_a_policy_cannot_be_weaker_than_the_protocol_or_make_no_sense() -> None:
     for changes in (
-        {"minimum_threshold_fraction": 0.4},
-        {"minimum_threshold_fraction": 1.0},
-        {"minimum_threshold_fraction": math.nan},
+        {"near_model": -0.1},
+        {"near_model": 1.0},
+        {"near_model": math.nan},
+        {"colluders": -1},
+        {"colluders": 0.5},
         {"minimum_group_size": 0},
         {"minimum_group_size": 2.5},
         {"largest_clip": 0.0},
@@ -101,7 +103,7 @@ def test_a_policy_file_is_read_and_what_it_leaves_out_has_its_default(tmp_path: 
 
 def test_the_policy_holds_again_when_clients_have_dropped() -> None:
     plan = make_plan()
-    session = ClientSession("a", policy=ClientPolicy(minimum_group_size=4))
+    session = ClientSession("a", policy=ClientPolicy(minimum_group_size=4, colluders=0))
     session.keys(plan_message(plan))
     assert session._too_few(0, 3) == "a sum over 3 client(s) is below this client's minimum of 4"
 
@@ -144,7 +146,7 @@ def test_a_weiszfeld_sum_is_under_the_same_terms() -> None:
 
 def test_credentials_and_policy_do_not_lower_the_minimum_of_the_session() -> None:
     with pytest.raises(ProtocolError, match="minimum of 5"):
-        ClientSession("a", minimum_group_size=5, policy=ClientPolicy(minimum_group_size=2)).keys(
+        ClientSession("a", minimum_group_size=5, policy=ClientPolicy(colluders=0, minimum_group_size=2)).keys(
             plan_message(make_plan())
         )
 

@@ -12,6 +12,7 @@ from fedgt.secagg import FixedPoint, RoundPlan, TensorSpec, default_threshold, w
 def plan(**changes: Any) -> RoundPlan:
     fields: dict[str, Any] = {
         "run": "run-1",
+        "colluders": 0,
         "round": 0,
         "purpose": "test",
         "groups": (("a", "b", "c"), ("c", "d")),

@@ -35,6 +35,7 @@ def plan(groups: tuple[tuple[str, ...], ...], weights: dict[str, int] | None = N
     chosen = weights or {client: 1 for group in groups for client in group}
     fields: dict[str, Any] = {
         "run": "run",
+        "colluders": 0,
         "round": 0,
         "purpose": "test",
         "groups": groups,

@@ -20,6 +20,7 @@ from fedgt.secagg import (
 IDS = ("a", "b", "c", "d")
 PLAN = RoundPlan(
     run="run",
+    colluders=0,
     round=1,
     purpose="test",
     groups=(("a", "b", "c"), ("b", "c", "d")),

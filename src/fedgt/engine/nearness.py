@@ -1,0 +1,131 @@
+"""Which of the global models that a client has answered are nearly the same? Kept as sketches, two kilobytes a model.
+
+A server that changes one bit of a model, or much of it where it does not matter, gets nearly the same local model again.
+If it sums it with other members, the difference of the two sums is one client's. A client therefore counts two models as
+one if they, or the updates that it made from them, differ by less than a part of the update. Honest ones differ more.
+
+Sketches are count sketches (Charikar, Chen and Farach-Colton 2002): the squared distance of two of them is that of the
+tensors, unbiased, with a relative standard deviation of an eighth. Buckets and signs are secret, so nobody can choose two
+models whose distance they misjudge.
+"""
+
+import base64
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgt.types import FloatArray, Parameters
+
+_BUCKETS = 128
+_PIECE = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AnsweredModel:
+    """A global model from which a local one was trained.
+
+    Attributes:
+        model: Its hash.
+        entries: How many floating-point entries it has.
+        sketch: float64[128], of the model.
+        update: float64[128], of the update that was trained from it.
+    """
+
+    model: str
+    entries: int
+    sketch: FloatArray
+    update: FloatArray
+
+    def to_json(self) -> str:
+        """One line."""
+        packed = np.concatenate([self.sketch, self.update]).astype("<f8").tobytes()
+        return json.dumps([self.model, self.entries, base64.b64encode(packed).decode()])
+
+    @classmethod
+    def from_json(cls, line: str | bytes) -> "AnsweredModel":
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: If it is anything else.
+        """
+        model, entries, text = json.loads(line)
+        both = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f8").astype(np.float64)
+        if not isinstance(model, str) or type(entries) is not int or both.shape != (2 * _BUCKETS,):
+            raise ValueError("not an answered model")
+        return cls(model=model, entries=entries, sketch=both[:_BUCKETS], update=both[_BUCKETS:])
+
+
+def new_seed() -> str:
+    """256 secret bits for the buckets and signs of one client, from the operating system."""
+    return secrets.token_hex(32)
+
+
+def answered(
+    parameters: Parameters, trained: Mapping[str, npt.NDArray[np.generic]], *, model: str, seed: str
+) -> AnsweredModel:
+    """What to remember of a model that is about to be answered.
+
+    Args:
+        parameters: The global model.
+        trained: The local model that was trained from it.
+        model: The hash of the global model.
+        seed: From `new_seed`, the same for all models of a client.
+    """
+    sketch, entries = sketched(parameters, seed=seed)
+    after, _ = sketched(trained, seed=seed)
+    with np.errstate(invalid="ignore"):
+        return AnsweredModel(model=model, entries=entries, sketch=sketch, update=after - sketch)
+
+
+def sketched(tensors: Mapping[str, npt.NDArray[np.generic]], *, seed: str) -> tuple[FloatArray, int]:
+    """(float64[128], the number of floating-point entries): linear in the tensors."""
+    rng = np.random.default_rng(int(seed, 16))
+    sketch = np.zeros(_BUCKETS)
+    entries = 0
+    for name in sorted(tensors):
+        values = np.asarray(tensors[name]).reshape(-1)
+        if values.dtype.kind != "f":
+            continue
+        entries += values.size
+        for start in range(0, values.size, _PIECE):
+            piece = values[start : start + _PIECE].astype(np.float64)
+            code = rng.integers(0, 2 * _BUCKETS, size=piece.size, dtype=np.uint8)
+            piece[code >= _BUCKETS] *= -1
+            with np.errstate(invalid="ignore"):  # a model that is not finite has a sketch that is not
+                sketch += np.bincount(code % _BUCKETS, weights=piece, minlength=_BUCKETS)
+    return sketch, entries
+
+
+def akin_models(parameters: Parameters, known: Sequence[AnsweredModel], *, part: float, seed: str) -> set[str]:
+    """The answered models from which this one differs by less than `part` of the update that was made from them."""
+    if not part or not known:
+        return set()
+    sketch, entries = sketched(parameters, seed=seed)
+    with np.errstate(invalid="ignore"):
+        return {
+            one.model
+            for one in known
+            if one.entries == entries and _near(sketch - one.sketch, part * _norm(one.update))
+        }
+
+
+def akin_updates(update: AnsweredModel, known: Sequence[AnsweredModel], *, part: float) -> set[str]:
+    """The answered models from which an update was made that differs from this one by less than `part` of it."""
+    return {
+        one.model
+        for one in known
+        if part and one.entries == update.entries and _near(update.update - one.update, part * _norm(one.update))
+    }
+
+
+def _near(difference: FloatArray, within: float) -> bool:
+    # Whatever cannot be compared, such as a model that is not finite, counts as near.
+    return not np.linalg.norm(difference) >= within
+
+
+def _norm(sketch: FloatArray) -> float:
+    return float(np.linalg.norm(sketch))

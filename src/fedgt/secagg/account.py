@@ -1,0 +1,68 @@
+"""A client's own account of what was opened, over stages, rounds and runs; it does not believe the server.
+
+*Strict*: everything about one global model, byte for byte: local models trained from it may be the same again. *Cautious*:
+everything at all, whatever the model, run and purpose, as if the client's updates repeated.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from fedgt.errors import PolicyError
+from fedgt.secagg.agreement import Row
+
+
+def require_promise(
+    signed: Mapping[str, Sequence[Row]],
+    models: Collection[str],
+    rows: Sequence[Row],
+    *,
+    promised: int,
+    cautious: int = 0,
+) -> None:
+    """Refuse sums that, with all that was signed before, mix fewer clients than promised.
+
+    Args:
+        signed: Hash of a global model -> the sums that were signed about it; they count as opened.
+        models: The hash of the global model that the sums are about, and of those that count as the same.
+        rows: The sums.
+        promised: The promise r for the strict account; 0 promises nothing.
+        cautious: The same for the cautious account.
+
+    Raises:
+        PolicyError: With the account, the combination found, and the promise.
+    """
+    if promised:
+        _require([*(row for model in models for row in signed.get(model, ())), *rows], promised, "one global model")
+    if cautious:
+        _require([*(row for about in signed.values() for row in about), *rows], cautious, "all models and runs")
+
+
+def smallest_support(rows: Iterable[Row], *, enough: int | None = None) -> tuple[int, tuple[str, ...]] | None:
+    """(Proved lower bound of r, the clients of the lightest combination found); None without rows.
+
+    Args:
+        rows: The sums.
+        enough: Stop when this much is proved.
+    """
+    # Imported here because scipy doubles the time that a client's process needs to start.
+    from fedgt.privacy import minimum_support
+
+    distinct = list({tuple(sorted(row.items())): row for row in rows if row}.values())
+    names = sorted({client for row in distinct for client in row})
+    column = {client: number for number, client in enumerate(names)}
+    matrix = np.zeros((len(distinct), len(names)))
+    for number, row in enumerate(distinct):
+        for client, weight in row.items():
+            matrix[number, column[client]] = weight
+    support = minimum_support(matrix, enough=enough) if distinct else None
+    return None if support is None else (support.lower, tuple(names[j] for j in support.clients))
+
+
+def _require(rows: Sequence[Row], promised: int, about: str) -> None:
+    found = smallest_support(rows, enough=promised)
+    if found is not None and found[0] < promised:
+        raise PolicyError(
+            f"the sums about {about}, with what was signed before, can be combined to mix only "
+            f"{', '.join(found[1][:8])}; this client's promise is {promised} clients"
+        )

@@ -1,0 +1,239 @@
+"""The chain of agreements that one party knows, in memory and, with a folder, on disk before it counts.
+
+Server and clients keep the same kind of log. A link becomes a file of its own, which only one process can make: two
+processes of one client can never sign two links of one number. On a file system without hard links the file is made
+exclusively and then written; a crash in between leaves a broken last file, which is refused by name when the log is read.
+"""
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from fedgt.errors import ProtocolError, SpecError
+from fedgt.secagg.agreement import Link, Row, chain_of, signatures_from_json, signatures_to_json
+from fedgt.secagg.identity import Registry
+
+_LARGEST_FILE = 2**26
+_DIGITS = 8
+
+
+class Head(NamedTuple):
+    """Where a log ends: the number of its last link (0: none) and the digest that the next one must hold."""
+
+    number: int
+    digest: str
+
+
+class AgreementLog:
+    """Links in order, with the signatures that are known.
+
+    Args:
+        registry: The consortium; another registry is another chain.
+        folder: Where it is kept, made if it does not exist; None forgets it when the process ends.
+
+    Raises:
+        SpecError: If the folder cannot be read, or does not hold such a log.
+    """
+
+    def __init__(self, registry: Registry, folder: Path | None = None) -> None:
+        """Read what is there."""
+        self._registry = registry
+        self._start = chain_of(registry)
+        self._root = folder
+        self._folder = None if folder is None else folder / self._start[:32]
+        self._links: list[Link] = []
+        self._digest = self._start
+        self._rows: dict[str, list[Row]] = {}
+        self._elsewhere: set[Path] = set()
+        self._signatures: dict[int, Mapping[str, bytes]] = {}
+        if self._folder is not None:
+            try:
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError as error:
+                raise SpecError(f"{self._folder} cannot be made: {error.strerror}") from error
+        self.refresh()
+
+    @property
+    def registry(self) -> Registry:
+        """Whose agreements these are."""
+        return self._registry
+
+    @property
+    def head(self) -> Head:
+        """Where it ends."""
+        return Head(len(self._links), self._digest)
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """All links of this chain, in order."""
+        return tuple(self._links)
+
+    def account(self) -> Mapping[str, Sequence[Row]]:
+        """Hash of the global model -> the rows of everything that was signed about it, by other processes, too.
+
+        It holds this chain and every other in the folder: whatever the registry, the data are the same.
+        """
+        self.refresh()
+        if self._root is not None:
+            others = [path for path in self._root.iterdir() if path.is_dir() and path != self._folder]
+            for path in {file for folder in others for file in folder.glob("*.json")} - self._elsewhere:
+                link = Link.from_json(_read(path))
+                self._elsewhere.add(path)
+                self._rows.setdefault(link.model, []).extend(link.rows)
+        return self._rows
+
+    def refresh(self) -> None:
+        """Take over what other processes have written since.
+
+        Raises:
+            SpecError: If a file is broken, or does not follow the one before.
+        """
+        while self._folder is not None and (path := self._path(len(self._links) + 1)).exists():
+            try:
+                link = Link.from_json(_read(path))
+            except ProtocolError as error:
+                raise SpecError(f"{path} is broken: restore it, or remove it if nothing was signed since") from error
+            if link.number != len(self._links) + 1 or link.previous != self.head.digest:
+                raise SpecError(f"{path} does not follow the agreement before it: the folder was changed")
+            self._take(link)
+            signed = path.with_suffix(".signed")
+            if signed.exists():
+                self._signatures[link.number] = signatures_from_json(_read(signed), registry=self._registry)
+
+    def append(self, link: Link) -> None:
+        """Add the next link; it is on the disk when this returns.
+
+        Raises:
+            ProtocolError: If it does not follow the last one, or another process has added another.
+            SpecError: If it cannot be written: nothing must be signed then.
+        """
+        self.refresh()
+        if (link.number - 1, link.previous) != self.head:
+            raise ProtocolError(
+                f"agreement {link.number} does not follow the last one that is known here, number {self.head.number}"
+            )
+        if self._folder is not None:
+            try:
+                _write_once(self._path(link.number), link.to_json())
+            except FileExistsError as error:
+                raise ProtocolError(f"another process has signed agreement {link.number} already") from error
+            except OSError as error:
+                raise SpecError(f"{self._path(link.number)} cannot be written: {error.strerror}") from error
+        self._take(link)
+
+    def add_signatures(self, number: int, signatures: Mapping[str, bytes]) -> None:
+        """Keep the signatures on a link, verified by the caller, for those that miss it; nothing rests on them.
+
+        Raises:
+            SpecError: If they cannot be written.
+        """
+        self._signatures[number] = {**self._signatures.get(number, {}), **signatures}
+        if self._folder is not None:
+            path = self._path(number).with_suffix(".signed")
+            try:
+                _replace(path, signatures_to_json(self._signatures[number]))
+            except OSError as error:
+                raise SpecError(f"{path} cannot be written: {error.strerror}") from error
+
+    def after(self, head: Head) -> list[tuple[Link, Mapping[str, bytes]]]:
+        """What a party whose log ends at `head` has missed.
+
+        Raises:
+            ProtocolError: If its log is not a beginning of this one.
+        """
+        known = self._start if head.number == 0 else ""
+        if 0 < head.number <= len(self._links):
+            known = self._links[head.number - 1].digest
+        if known != head.digest:
+            raise ProtocolError(
+                f"its agreements end with number {head.number}, which is not in the record of {len(self._links)} here: "
+                "the server must go on with the record that it kept, or the consortium with a new registry"
+            )
+        return [(link, self._signatures.get(link.number, {})) for link in self._links[head.number :]]
+
+    def _take(self, link: Link) -> None:
+        self._links.append(link)
+        self._digest = link.digest
+        self._rows.setdefault(link.model, []).extend(link.rows)
+
+    def _path(self, number: int) -> Path:
+        assert self._folder is not None  # noqa: S101 - only called with a folder
+        return self._folder / f"{number:0{_DIGITS}d}.json"
+
+
+def read_head(payload: bytes | memoryview) -> Head:
+    """Read what `head_bytes` wrote.
+
+    Raises:
+        ProtocolError: If it is anything else.
+    """
+    try:
+        number, digest = bytes(payload).decode("ascii").split(" ")
+        if len(payload) > 100 or not number.isdecimal() or len(digest) != 64:
+            raise ValueError(number)
+        return Head(int(number), digest)
+    except ValueError as error:
+        raise ProtocolError("malformed message: a number and a digest are needed where agreements end") from error
+
+
+def head_bytes(head: Head) -> bytes:
+    """A head on the wire."""
+    return f"{head.number} {head.digest}".encode()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_FILE + 1)
+    except OSError as error:
+        raise SpecError(f"{path} cannot be read: {error.strerror}") from error
+    if len(content) > _LARGEST_FILE:
+        raise SpecError(f"{path} is larger than {_LARGEST_FILE} bytes: this is no agreement")
+    return content
+
+
+def _write_once(path: Path, content: bytes) -> None:
+    """Make a file that does not exist yet, whole and on the disk, or raise FileExistsError."""
+    with _written(path, content) as draft:
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            raise
+        except OSError:  # no hard links here
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+    _sync_folder(path.parent)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file that may be lost in a crash, but is never seen half written."""
+    with _written(path, content, sync=False) as draft:
+        draft.replace(path)
+
+
+@contextlib.contextmanager
+def _written(path: Path, content: bytes, *, sync: bool = True) -> Iterator[Path]:
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        yield draft
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
