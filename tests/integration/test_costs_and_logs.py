@@ -22,6 +22,7 @@ from fedgt.engine.suspended import Suspended
 from fedgt.errors import ProtocolError
 from fedgt.flower import InProcessGrid
 from fedgt.secagg import PrekeyRequest, RoundPlan, ServerSession
+from fedgt.secagg.agreement import Link, links_from_json, signatures_from_json
 from fedgt.secagg.frames import Sender, pack
 from fedgt.secagg.messages import read_begin_message, read_plan_message, read_stage_message
 from fedgt.secagg.prekeys import read_prekeys
@@ -89,6 +90,12 @@ MANY_PARTS = stage(parts=[[0, [0], [], 0]] * (LARGE // 11))
             entries("prekeys", client="a", **{"for": [0] * (LARGE // 2)}),
             lambda p: read_prekeys(p, client="a", plan=PLAN, credentials=None),
         ),
+        (
+            pack(stage(stage="agree", attached=20 * LARGE), bytes(20 * LARGE), identity=FOUR.clients["a"]),
+            lambda p: read_stage_message(p, plan=PLAN, stage="agree", client="a", sender=A),
+        ),
+        (b"{" + b'"a":"00",' * (LARGE // 9), lambda p: signatures_from_json(p, registry=FOUR.registry)),
+        (b"[" * 2**26, lambda p: links_from_json(p, registry=FOUR.registry)),
         (entries("suspended-endpoint", known=[[]] * (LARGE // 3)), lambda p: Suspended.from_bytes(p, client="a")),
     ],
 )
@@ -144,10 +151,13 @@ def test_the_words_of_a_server_reach_the_log_of_a_client_in_one_printable_line()
     def field(content: dict[str, Any]) -> None:
         content["encoding"][HOSTILE[:1000]] = 1
 
-    with pytest.raises(ProtocolError) as caught:
-        RoundPlan.from_json(changed_plan(field))
-    assert str(caught.value).isprintable()
-    assert len(str(caught.value)) < 400
+    agreement = json.dumps({"groups": [], HOSTILE[:1000]: 1}).encode()
+    for read in (lambda: RoundPlan.from_json(changed_plan(field)), lambda: Link.from_json(agreement)):
+        with pytest.raises(ProtocolError) as caught:
+            read()
+        assert "[2J" in str(caught.value)
+        assert str(caught.value).isprintable()
+        assert len(str(caught.value)) < 400
 
 
 def test_the_reason_with_which_a_client_refuses_a_group_is_one_printable_line() -> None:

@@ -227,16 +227,20 @@ def _aggregate_row(record: AggregateRecord) -> AggregateRow:
         status=record.status,
         reason=record.reason,
         dropped=dict(record.dropped),
+        model=record.model,
     )
 
 
 def _privacy_row(spec: ExperimentSpec, simulation: Simulation) -> PrivacyRow:
     account = simulation.federation.ledger.account()
+    colluders = simulation.federation.colluders
     return PrivacyRow(
         promised=account.promised,
         strict=account.strict,
         cautious=account.cautious,
         with_training=account.with_training,
         overridden=account.overridden,
+        colluders=colluders,
+        honest=None if account.strict is None else max(account.strict - colluders, 0),
         assumption=GENERAL_POSITION if spec.method == "rfa" else "",
     )

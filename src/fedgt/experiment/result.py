@@ -62,6 +62,7 @@ class AggregateRow(_Row):
     status: Literal["open", "erased", "refused"]
     reason: str
     dropped: dict[str, str]
+    model: str = Field("", description="SHA-256 of the global model: sums about one model can be combined.")
 
 
 class PrivacyRow(_Row):
@@ -72,6 +73,10 @@ class PrivacyRow(_Row):
     cautious: int | None = Field(description="Proved r of all test rows together, as if updates repeated.")
     with_training: int | None = Field(description="As cautious, with training sums: reported, never enforced.")
     overridden: bool = Field(description="A sum was opened below the promise because the user said so by name.")
+    colluders: int = Field(0, description="Clients that may help a server which lies.")
+    honest: int | None = Field(
+        None, description="Honest clients that any combination mixes at least: strict - colluders."
+    )
     assumption: str = Field("", description="What the numbers rest on beyond arithmetic; empty when on nothing.")
 
 

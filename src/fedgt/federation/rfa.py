@@ -109,6 +109,7 @@ def rfa_round(
                 status="open" if total.status == "open" else "refused" if refused else "erased",
                 reason=total.reason,
                 dropped=dict(total.dropped),
+                model=fingerprint(parameters).hex(),
             )
         )
         if total.total is None or total.beta_total is None:

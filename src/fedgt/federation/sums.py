@@ -25,6 +25,7 @@ class AggregateRecord:
         status: `open`, `erased` (it could not be opened) or `refused` (the ledger said no).
         reason: Why it is not open; empty when it is.
         dropped: Client -> what happened to it.
+        model: SHA-256 of the global model that it is about: sums about one model can be combined, whatever their rounds.
     """
 
     round: int
@@ -34,6 +35,7 @@ class AggregateRecord:
     status: Literal["open", "erased", "refused"]
     reason: str
     dropped: Mapping[str, str]
+    model: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -142,7 +144,7 @@ def take(
         agreements=federation.agreements,
     )
     records = tuple(
-        _record(round, purpose if len(groups) == 1 else f"{purpose}-group-{one.group}", one, weights, refused)
+        _record(round, purpose if len(groups) == 1 else f"{purpose}-group-{one.group}", one, weights, refused, models)
         for one in sums.sums
     )
     warnings = [*sums.warnings, *_dominated(groups, weights, purpose)]
@@ -156,7 +158,7 @@ def take(
 
 
 def _record(
-    round: int, purpose: str, one: GroupSum, weights: Mapping[str, int], refused: Mapping[int, str]
+    round: int, purpose: str, one: GroupSum, weights: Mapping[str, int], refused: Mapping[int, str], model: str
 ) -> AggregateRecord:
     members = tuple(sorted(one.members))
     return AggregateRecord(
@@ -167,6 +169,7 @@ def _record(
         status="open" if one.status == "open" else "refused" if one.group in refused else "erased",
         reason=one.reason,
         dropped=dict(one.dropped),
+        model=model,
     )
 
 

@@ -14,20 +14,22 @@ MAX_STATES = 100_000
 def privacy_account(result: Mapping[str, Any]) -> dict[str, Any]:
     """Promised and achieved r, every aggregate, and the most revealing combination of each set of local models.
 
-    The local models of one round are one set; sums opened in one round can be combined, those of different rounds are of
-    different models. Sums whose weights only the clients know are counted but not combined.
+    Sums about one global model are one set: its local models may be the same, whatever the rounds. In a record that does
+    not say which model a sum is about, each round is a set. Sums whose weights only the clients know are counted but not
+    combined.
 
     Returns:
-        `promised`, `strict`, `cautious`, `with_training`, `overridden`, `assumption` as recorded; `sets` (one entry a
-        round with an open sum), `most_exposed` (client, r, round; all clients with the least r), `check` (whether the
-        recomputed r agrees with the recorded one) and `aggregates`.
+        `promised`, `strict`, `cautious`, `with_training`, `overridden`, `colluders`, `honest`, `assumption` as recorded;
+        `sets` (one entry a global model with an open sum, under its first round), `most_exposed` (client, r, round; all
+        clients with the least r), `check` (whether the recomputed r agrees with the recorded one) and `aggregates`.
     """
     recorded = dict(result["privacy"])
-    recorded.setdefault("assumption", "")
+    for name, usual in (("assumption", ""), ("colluders", 0), ("honest", recorded["strict"])):
+        recorded.setdefault(name, usual)
     clients = [client["id"] for client in result["clients"]]
     sets = [
         _one_set(number, rows, clients)
-        for number, rows in sorted(_opened_by_round(result["aggregates"]).items())
+        for number, rows in sorted(_opened_by_model(result["aggregates"]).items())
         if rows
     ]
     return {
@@ -39,12 +41,15 @@ def privacy_account(result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _opened_by_round(aggregates: Sequence[Mapping[str, Any]]) -> dict[int, list[Mapping[str, Any]]]:
-    rounds: dict[int, list[Mapping[str, Any]]] = {}
+def _opened_by_model(aggregates: Sequence[Mapping[str, Any]]) -> dict[int, list[Mapping[str, Any]]]:
+    """First round of a global model -> the sums about it."""
+    first: dict[object, int] = {}
+    sets: dict[int, list[Mapping[str, Any]]] = {}
     for row in aggregates:
         if row["status"] == "open":
-            rounds.setdefault(row["round"], []).append(row)
-    return rounds
+            number = first.setdefault(row.get("model") or row["round"], row["round"])
+            sets.setdefault(number, []).append(row)
+    return sets
 
 
 def _one_set(number: int, rows: Sequence[Mapping[str, Any]], clients: Sequence[str]) -> dict[str, Any]:

@@ -229,9 +229,9 @@ class CombinationPart(_Part):
 
 
 class ModelsPart(_Part):
-    """The sums of one round, which are about one set of local models."""
+    """The sums about one global model, whose local models may be the same."""
 
-    round: int
+    round: int = Field(description="The first round in which one was opened.")
     sums: int
     r: int | None = Field(
         description="Proved minimum support; null where weights are unknown or the search was too long."
@@ -287,6 +287,8 @@ class PrivacyPart(_OpenPart):
     cautious: int | None = Field(description="Proved r of all test rows together, as if updates repeated.")
     with_training: int | None = Field(description="As cautious, with training sums: reported, never enforced.")
     overridden: bool = Field(description="A sum was opened below the promise because the user said so by name.")
+    colluders: int = Field(description="Clients that may help a server which lies.")
+    honest: int | None = Field(description="Honest clients that any combination mixes at least: strict - colluders.")
     assumption: str
     sets: list[ModelsPart]
     most_exposed: ExposedPart | None

@@ -16,6 +16,7 @@ import numpy as np
 
 from fedgt import strict_json
 from fedgt.errors import ProtocolError, SignatureError, SpecError
+from fedgt.foreign_text import plain
 from fedgt.ids import require_id
 from fedgt.secagg.identity import SIGNATURE_BYTES, Identity, Registry, verify
 from fedgt.secagg.plan import RoundPlan
@@ -184,7 +185,7 @@ class Link:
             )
             link = cls(groups=groups, **raw)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise ProtocolError(f"not a valid agreement: {error!s:.200}") from error
+            raise ProtocolError(f"not a valid agreement: {plain(error)}") from error
         if link.to_json() != text:
             raise ProtocolError("not a valid agreement: the bytes are not in canonical form")
         return link

@@ -1,0 +1,53 @@
+"""The privacy account of a report: which sums can be combined, and how many honest clients are mixed."""
+
+from typing import Any
+
+from fedgt.report.account import privacy_account
+
+
+def opened(number: int, members: str, model: str = "") -> dict[str, Any]:
+    names = list(members)
+    told = {"model": model} if model else {}
+    return {
+        "round": number,
+        "purpose": "training",
+        "members": names,
+        "weights": [1.0] * len(names),
+        "status": "open",
+        "reason": "",
+        "dropped": {},
+        **told,
+    }
+
+
+def result(*rows: dict[str, Any], **privacy: Any) -> dict[str, Any]:
+    recorded = {"promised": 2, "strict": 2, "cautious": None, "with_training": 2, "overridden": False}
+    return {
+        "clients": [{"id": name} for name in "abcdef"],
+        "aggregates": list(rows),
+        "privacy": {**recorded, **privacy},
+    }
+
+
+def test_sums_about_one_model_are_combined_whatever_their_rounds() -> None:
+    one, other = "1" * 64, "2" * 64
+    account = privacy_account(result(opened(1, "abcdef", one), opened(2, "abcd", one), opened(3, "abcde", other)))
+    assert [(entry["round"], entry["sums"], entry["r"]) for entry in account["sets"]] == [(1, 2, 2), (3, 1, 5)]
+    assert account["most_exposed"]["clients"] == ["e", "f"]
+    assert account["check"]["status"] == "same"
+
+
+def test_a_record_that_reveals_more_over_its_rounds_than_it_says_is_pointed_out() -> None:
+    model = "1" * 64
+    account = privacy_account(result(opened(1, "abcdef", model), opened(2, "abcde", model)))
+    assert account["check"]["status"] == "different"
+
+
+def test_without_models_each_round_is_a_set() -> None:
+    account = privacy_account(result(opened(1, "abcdef"), opened(2, "abcde"), strict=5))
+    assert [entry["r"] for entry in account["sets"]] == [6, 5]
+
+
+def test_honest_clients_are_those_that_are_mixed_less_those_that_may_collude() -> None:
+    assert privacy_account(result(opened(1, "abcdef"), colluders=1, honest=1))["honest"] == 1
+    assert privacy_account(result(opened(1, "abcdef")))["honest"] == 2, "a record from before colluders were stated"
