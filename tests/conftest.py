@@ -13,7 +13,7 @@ from hypothesis import settings
 from fedgt.design import Design, named_design
 from fedgt.engine import ClientEndpoint, LocalTransport, TrainedModel
 from fedgt.errors import ProtocolError
-from fedgt.federation import Federation, Weighting
+from fedgt.federation import Federation, SumSettings, Weighting
 from fedgt.grouping import Grouping
 from fedgt.privacy import Ledger
 from fedgt.types import Parameters
@@ -92,7 +92,7 @@ def bench() -> Callable[..., Bench]:
             ledger=Ledger(clients=list(clients), promised=privacy),
             samples=counts,
             weighting=weighting,
-            timeout=20.0,
+            sums=SumSettings(timeout_seconds=20.0),
         )
         return Bench(federation=federation, clients=clients)
 

@@ -1,5 +1,6 @@
 """Sites with long-term identities over Flower: who may take part, and what a suspended state may be used for."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +111,28 @@ def test_a_policy_of_a_site_is_obeyed_whatever_the_server_plans(tmp_path: Path) 
     reasons = [record.dropped["client-5"] for record in only.result.records if "client-5" in record.dropped]
     assert len(reasons) == 3
     assert all("minimum of 5" in reason for reason in reasons)
+
+
+def test_a_restart_with_identities_goes_on_with_the_account_and_the_agreements(tmp_path: Path) -> None:
+    """A server that has lost the agreements opens nothing: its clients remember what they signed."""
+    strategy = signed(app.federation(CONFIG), consortium(tmp_path))
+    whole = list(strategy.start(InProcessGrid(app.client, keyed(tmp_path), CONFIG), app.initial()))
+    for kept in (True, False):
+        folder = tmp_path / f"server-{kept}"
+        server = dataclasses.replace(strategy, agreements=folder / "agreements")
+        sites = tmp_path / f"sites-{kept}"
+        sites.mkdir()
+        places = {node: config | {"fedgt-journal": str(sites / str(node))} for node, config in keyed(tmp_path).items()}
+        grid = InProcessGrid(app.client, places, CONFIG)
+        first = next(server.start(grid, app.initial(), ledger=tmp_path / f"account-{kept}"))
+        again = server if kept else dataclasses.replace(strategy, agreements=folder / "lost")
+        (second,) = again.start(
+            grid, first.parameters, begin=2, excluded=first.excluded, ledger=tmp_path / f"account-{kept}"
+        )
+        (record,) = second.result.records
+        if kept:
+            assert record.status == "open"
+            assert app.digest(second.parameters) == app.digest(whole[-1].parameters)
+        else:
+            assert record.status == "erased"
+            assert app.digest(second.parameters) == app.digest(first.parameters)

@@ -133,7 +133,7 @@ def test_the_same_round_sum_is_refused_below_the_promise_and_replaced_or_opened_
     np.testing.assert_allclose(weights_of(result)[[0, 1]], 0.0, atol=1e-5)
 
     opened = bench(updates({"c00", "c01"}), privacy=4)
-    result = screened(opened.federation, after_test="same-round", below_promise=True)
+    result = screened(opened.federation, after_test="same-round", allow_below_promise=True)
     assert result.result.records[-1].status == "open"
     expected = np.where(np.isin(np.arange(15), [0, 1]), 0.0, 1 / 13)
     np.testing.assert_allclose(weights_of(result), expected, atol=1e-5)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from fedgt.errors import SpecError
-from fedgt.federation import DecodeSettings, Federation, ScreenSettings, Validation, rfa_round
+from fedgt.federation import DecodeSettings, Federation, ScreenSettings, SumSettings, Validation, rfa_round
 from fedgt.federation.round import ScreeningRound, screening_round, training_round
 from fedgt.grouping import Grouping
-from fedgt.screen import ScreenResult, Utility
+from fedgt.screen import ScreenResult
 from fedgt.types import FloatArray, Outcomes, Parameters
 
 Make = Callable[..., Any]
@@ -38,7 +38,7 @@ def logits(parameters: Parameters) -> FloatArray:
 
 
 VALIDATION = Validation(logits=logits, labels=LABELS)
-SCREEN = ScreenSettings(kind="clusters", utility=Utility.TOP1)
+SCREEN = ScreenSettings(kind="clusters", utility="top1")
 
 
 def outcomes_of(result: ScreeningRound) -> Outcomes:
@@ -139,15 +139,15 @@ def test_outcomes_speak_about_the_members_who_were_in_the_sum(bench: Make, group
 def test_settings_are_checked_before_a_sum_is_opened(bench: Make) -> None:
     """Case 23: an unknown name is never replaced by another."""
     for wrong, message in (
-        ({"after_test": "same_round"}, "known are next-round, negative-groups"),
-        ({"strategy": "bp"}, "known are count, delta, bayes, map"),
+        ({"after_test": "same_round"}, "one of next-round, negative-groups"),
+        ({"strategy": "bp"}, "one of auto, count, delta, bayes, map"),
         ({"on_untested": "maybe"}, "exclude-silent"),
         ({"beta": 2.0}, "beta = 2.0"),
     ):
         with pytest.raises(SpecError, match=message):
             DecodeSettings(**wrong)
-    with pytest.raises(SpecError, match="needs the source label"):
-        ScreenSettings(kind="clusters", utility=Utility.RECALL)
+    with pytest.raises(SpecError, match=r"needs screen\.source_label"):
+        ScreenSettings(kind="clusters", utility="recall")
     made = bench({"a": update_of(1), "b": update_of(2)})
     with pytest.raises(SpecError, match="'stranger' is not registered"):
         training_round(made.federation, START, round=1, members=["a", "b", "stranger"])
@@ -170,7 +170,7 @@ def test_the_malicious_client_is_excluded_and_the_model_comes_from_negative_grou
 
 def test_each_client_trains_once_however_many_groups_it_sits_in(bench: Make, grouping: Grouping) -> None:
     made = bench(honest_and_malicious({"c05"}), privacy=3)
-    screened(made.federation, grouping, after_test="same-round", below_promise=True)
+    screened(made.federation, grouping, after_test="same-round", allow_below_promise=True)
     assert {client.calls for client in made.clients.values()} == {1}
 
 
@@ -256,7 +256,7 @@ def test_the_same_round_sum_that_would_expose_client_7_is_refused_and_replaced(b
 
 def test_the_same_round_sum_below_the_promise_opens_only_by_name(bench: Make, grouping: Grouping) -> None:
     made = bench(honest_and_malicious({"c02", "c12"}), privacy=4)
-    result = screened(made.federation, grouping, strategy="bayes", after_test="same-round", below_promise=True)
+    result = screened(made.federation, grouping, strategy="bayes", after_test="same-round", allow_below_promise=True)
     assert result.result.records[-1].status == "open"
     account = made.federation.ledger.account()
     assert account.overridden
@@ -320,7 +320,7 @@ def test_rfa_of_scalars_is_the_median_and_not_the_mean(bench: Make, shift: float
         transport=made.federation.transport,
         ledger=made.federation.ledger,
         samples=made.federation.samples,
-        clip=64.0,
+        sums=SumSettings(clip=64.0),
     )
     result = rfa_round(federation, start, round=1, members=list(values), iterations=40)
     assert result.secure_sums == 40

@@ -143,12 +143,12 @@ def test_a_binary_model_with_one_logit_is_told_what_to_give(bench: Make) -> None
         ({"source_label": 7, "kind": "clusters"}, "source label 7"),
         ({"source_label": 7, "kind": "clusters", "utility": "recall"}, "source label 7"),
         ({"source_label": 9, "features": "outputs"}, "source label 9"),
-        ({"source_label": 1.5}, "source label 1.5"),
-        ({"source_label": "1"}, "source label 1"),
-        ({"source_label": True}, "source label True"),
-        ({"kind": "clusters", "utility": "recall"}, "needs the source label"),
-        ({"kind": "clusters", "utility": "f1"}, "unknown utility"),
-        ({"kind": "graded", "utility": "top1"}, "belongs to the screen"),
+        ({"source_label": 1.5}, "source_label = 1.5"),
+        ({"source_label": "1"}, "source_label = '1'"),
+        ({"source_label": True}, "source_label = True"),
+        ({"kind": "clusters", "utility": "recall"}, "needs screen.source_label"),
+        ({"kind": "clusters", "utility": "f1"}, "utility = 'f1'"),
+        ({"kind": "graded", "utility": "top1"}, "is not for graded evidence"),
         ({"layer": "scale"}, "shape ()"),
         ({"layer": "scale", "kind": "clusters"}, "shape ()"),
         ({"layer": "bias", "kind": "clusters"}, "classes, inputs"),
@@ -289,7 +289,7 @@ def test_a_layer_of_a_convolution_is_compared_as_its_rows(bench: Make) -> None:
             validation=Validation(
                 logits=lambda p: np.asarray(IMAGES @ p["weight"].reshape(CLASSES, INPUTS).T), labels=LABELS
             ),
-            screen=ScreenSettings(kind=kind),  # type: ignore[arg-type]
+            screen=ScreenSettings(kind=kind),
             decoding=DecodeSettings(),
         )
         assert expected in (None, result.exclusion.excluded)

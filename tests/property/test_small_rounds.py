@@ -1,14 +1,18 @@
 """Every test round ends with an answer, whatever the design, the noise and the strength of the attackers."""
 
+from typing import get_args
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from fedgt.evidence import GradedDecoding, GradedScreen
-from fedgt.federation.settings import FEATURES, Features
+from fedgt.federation import Features
 from small_rounds import FIVE_INDEPENDENT, THREE_OF_FIVE, TWO_PARTITIONS, small_round
 
 RUNS = 750
+
+FEATURES: tuple[Features, ...] = get_args(Features)
 
 
 def drawn(rng: np.random.Generator) -> npt.NDArray[np.uint8]:

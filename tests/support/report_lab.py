@@ -13,7 +13,6 @@ from fedgt.decode import STRATEGIES, decode
 from fedgt.design import Design, named_design
 from fedgt.experiment import ExperimentSpec, make_spec
 from fedgt.experiment.result import json_number
-from fedgt.experiment.spec import ScreenSpec
 from fedgt.federation.verdicts import exclude
 from fedgt.grouping import Grouping
 from fedgt.types import ErrorRates, Outcomes
@@ -27,11 +26,9 @@ def spec_of(
         "privacy": 2,
         "federation": {"clients": clients, "rounds": rounds},
         "attack": {"malicious": 2},
-        "screen": {"round": 2},
+        "screen": {"round": 2, "kind": "clusters"},
         "decode": {"max_malicious": 5, "strategy": "bayes"},
     }
-    if "kind" in ScreenSpec.model_fields:
-        content["screen"]["kind"] = "clusters"
     if design is not None:
         content["design"] = {"name": design.name, "matrix": design.matrix.tolist()}
     return make_spec(content, overrides)

@@ -21,7 +21,7 @@ from fedgt.experiment.progress import ProgressFile
 from fedgt.experiment.recorded_sums import OnStage, RecordedSums
 from fedgt.experiment.result import ClientRow, RoundRow, RunResult, TestRow, write_result
 from fedgt.experiment.spec import ExperimentSpec, read_spec
-from fedgt.experiment.spec_errors import differences
+from fedgt.options import differences
 from fedgt.text_file import write_text
 
 _log = logging.getLogger(__name__)

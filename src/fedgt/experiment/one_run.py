@@ -233,7 +233,7 @@ def _aggregate_row(record: AggregateRecord) -> AggregateRow:
 
 def _privacy_row(spec: ExperimentSpec, simulation: Simulation) -> PrivacyRow:
     account = simulation.federation.ledger.account()
-    colluders = simulation.federation.colluders
+    colluders = simulation.federation.sums.colluders
     return PrivacyRow(
         promised=account.promised,
         strict=account.strict,

@@ -17,16 +17,11 @@ from fedgt.errors import DesignError, ProtocolError, SpecError
 from fedgt.experiment.spec import ExperimentSpec, FaultSpec
 from fedgt.experiment.unmasked import UnmaskedSums
 from fedgt.federation import (
-    DecodeSettings,
     Federation,
     FederationRun,
-    RfaSettings,
-    ScreenSettings,
-    SumSettings,
     Validation,
 )
 from fedgt.grouping import Grouping, assign
-from fedgt.screen import Utility
 from fedgt.train import (
     Cohort,
     ImageData,
@@ -45,7 +40,7 @@ from fedgt.train import (
     unusual_clients,
 )
 from fedgt.train.model import Model
-from fedgt.types import ErrorRates, IntArray, Parameters
+from fedgt.types import IntArray, Parameters
 
 _MOST_REDRAWS = 10_000
 _AMONG_UNUSUAL = {"nested": 0, "nested-neither": 0, "nested-one": 1, "nested-both": 2}
@@ -176,16 +171,11 @@ def simulate(
         validation=validation if spec.method == "fedgt" else None,
         grouping=grouping if spec.method == "fedgt" else None,
         rounds=spec.federation.rounds,
-        screen=_screen_settings(spec),
-        decode=_decode_settings(spec),
-        sums=SumSettings(
-            weighting=spec.federation.weighting,
-            clip=spec.secure_aggregation.clip,
-            fraction_bits=spec.secure_aggregation.fraction_bits,
-            timeout_seconds=spec.secure_aggregation.timeout_seconds,
-            colluders=spec.secure_aggregation.colluders,
-        ),
-        rfa=RfaSettings(iterations=spec.rfa.iterations, smoothing=spec.rfa.smoothing) if spec.method == "rfa" else None,
+        screen=spec.screen,
+        decode=spec.decode,
+        weighting=spec.federation.weighting,
+        sums=spec.secure_aggregation,
+        rfa=spec.rfa if spec.method == "rfa" else None,
         excluded=[clients[j] for j in attackers] if spec.method == "oracle" else (),
         present=faults.present,
         name=f"{spec.digest[:12]}-{spec.seed}",
@@ -203,42 +193,6 @@ def simulate(
         test_labels=data.test_labels,
         begin_round=begin_round,
         cohort=cohort,
-    )
-
-
-def _screen_settings(spec: ExperimentSpec) -> ScreenSettings:
-    return ScreenSettings(
-        round=spec.screen.round,
-        most_rounds=spec.screen.most_rounds,
-        more_groups=spec.screen.more_groups,
-        kind=spec.screen.kind,
-        features=spec.screen.features,
-        utility=None if spec.screen.utility == "auto" else Utility.parse(spec.screen.utility),
-        source_label=spec.screen.source_label,
-        layer=spec.screen.layer,
-        silhouette_threshold=spec.screen.silhouette_threshold,
-        restarts=spec.screen.restarts,
-        seed=spec.seed,
-    )
-
-
-def _decode_settings(spec: ExperimentSpec) -> DecodeSettings:
-    return DecodeSettings(
-        strategy="bayes" if spec.decode.strategy == "auto" else spec.decode.strategy,
-        nobody=spec.decode.nobody,
-        undecided=spec.decode.undecided,
-        on_undecided=spec.decode.on_undecided,
-        estimator=spec.decode.estimator,
-        method=spec.decode.method,
-        rates=ErrorRates(false_alarm=spec.decode.false_alarm, misdetection=spec.decode.misdetection),
-        beta=spec.decode.beta,
-        kappa=spec.decode.kappa,
-        prevalence=spec.decode.prevalence,
-        largest=spec.decode.max_malicious,
-        on_undecidable=spec.decode.on_undecidable,
-        on_untested=spec.decode.on_untested,
-        after_test=spec.decode.after_test,
-        below_promise=spec.decode.allow_below_promise,
     )
 
 

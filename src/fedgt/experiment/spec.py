@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
-from fedgt.decode import Estimator, Strategy
-from fedgt.decode import Method as DecodingMethod
 from fedgt.design import read_design
 from fedgt.errors import DesignError, SpecError
-from fedgt.experiment.spec_errors import explained, syntax_error
+from fedgt.federation.settings import DecodeSettings, RfaSettings, ScreenSettings, SumSettings, Weighting
+from fedgt.options import Options, explained, syntax_error
 from fedgt.text_file import read_text
 
 PAPER: Mapping[str, str] = {"design.name": "auto", "screen.kind": "clusters", "screen.utility": "auto"}
@@ -37,12 +36,7 @@ Method = Literal["fedgt", "no-defence", "oracle", "rfa"]
 Stage = Literal["absent", "keys", "shares", "masked", "unmask"]
 
 
-class _Section(BaseModel):
-    # Strict: true is not the number 1, "4" is not 4; a promise must be what was written.
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
-
-
-class DataSpec(_Section):
+class DataSpec(Options):
     """What is learnt, and how it is shared out."""
 
     name: DatasetName = Field(
@@ -58,15 +52,15 @@ class DataSpec(_Section):
     validation: int = Field(100, ge=1, description="Samples of the server's validation set; nobody trains on them.")
 
 
-class FederationSpec(_Section):
+class FederationSpec(Options):
     """Who takes part, and for how long."""
 
     clients: int = Field(15, ge=1, description="Number of clients.")
     rounds: int = Field(10, ge=1, description="Communication rounds.")
-    weighting: Literal["samples", "equal"] = Field("samples", description="Weights of all sums.")
+    weighting: Weighting = Field("samples", description="Weights of all sums.")
 
 
-class TrainingSpec(_Section):
+class TrainingSpec(Options):
     """Local training: minibatch SGD on the loss of the one-layer network."""
 
     learning_rate: float = Field(0.01, gt=0, description="Of plain SGD.")
@@ -94,7 +88,7 @@ class TrainingSpec(_Section):
         return tuple(weights) if isinstance(weights, list) else weights
 
 
-class AttackSpec(_Section):
+class AttackSpec(Options):
     """What the malicious clients do. Simulation knowledge: it never reaches the defence."""
 
     kind: Literal["label-flip", "label-permutation", "random-labels"] = Field(
@@ -113,7 +107,7 @@ class AttackSpec(_Section):
     )
 
 
-class DesignSpec(_Section):
+class DesignSpec(Options):
     """Who shares a group."""
 
     name: str = Field(
@@ -135,102 +129,13 @@ class DesignSpec(_Section):
         return rows
 
 
-class ScreenSpec(_Section):
-    """The group test."""
-
-    kind: Literal["graded", "clusters", "significant-clusters"] = Field(
-        "graded",
-        description="Graded evidence; or the paper's clusters, one bit a group; or those where groups differ significantly.",
-    )
-    round: int = Field(1, ge=1, description="The round in which groups are tested, from 1.")
-    most_rounds: int = Field(
-        3, ge=1, description="Test rounds at most; a further one only while clients stay undecided."
-    )
-    more_groups: int = Field(4, ge=3, description="Groups of a further test round at most.")
-    features: Literal["weights", "outputs", "margins"] = Field(
-        "weights",
-        description="What graded evidence compares: the classification layer; where a deep network is trained from end to "
-        "end, the losses and mean outputs of the classes on the validation set; where honest clients differ by nature, the "
-        "margins of all pairs of labels; see docs/graded-evidence.md and docs/heterogeneity.md.",
-    )
-    utility: Literal["auto", "recall", "top1", "balanced-accuracy"] = Field(
-        "auto",
-        description="What is measured on the validation set. `auto`: the loss of every class for graded evidence, balanced "
-        "accuracy for clusters; `recall` needs `source_label`.",
-    )
-    source_label: int | None = Field(
-        None, ge=0, description="The label that the user believes to be under attack; the paper's informed choice."
-    )
-    layer: str = Field("weight", description="The tensor that is the classification layer.")
-    silhouette_threshold: float = Field(
-        0.6, ge=-1, le=1, description="Below it the groups form one cluster; the paper has 0 for heterogeneous clients."
-    )
-    restarts: int = Field(10, ge=1, description="Starting positions of k-means.")
-
-
-class DecodeSpec(_Section):
-    """How suspects are named and what follows."""
-
-    strategy: Literal["auto"] | Strategy = Field(
-        "auto",
-        description="For clusters; `auto` is `bayes`. Graded evidence is decided at minimum expected cost (`auto`).",
-    )
-    nobody: float = Field(0.5, gt=0, lt=1, description="Graded evidence: prior probability that nobody is malicious.")
-    undecided: float = Field(
-        0.02, gt=0, le=0.5, description="Graded evidence: posteriors from this to one minus this are not decided."
-    )
-    on_undecided: Literal["test-again", "decide", "keep"] = Field(
-        "test-again", description="Graded evidence: what becomes of undecided clients; see docs/graded-evidence.md."
-    )
-    estimator: Estimator = Field(
-        "negatives", description="n_m-hat from the number of negative groups (the paper's), or from all outcomes."
-    )
-    method: DecodingMethod = Field("exact", description="Of the decoder; `auto` may fall back to belief propagation.")
-    false_alarm: float = Field(0.05, ge=0, le=1, description="Assumed probability that a clean group tests positive.")
-    misdetection: float = Field(
-        0.05, ge=0, le=1, description="Assumed probability that a contaminated group tests negative."
-    )
-    beta: float = Field(0.5, ge=0, le=1, description="Weight of a misdetection against a false alarm.")
-    kappa: float = Field(0.2, ge=0, le=1, description="Defines n_m^max.")
-    prevalence: float | None = Field(
-        None, ge=0, le=1, description="P(malicious) of every client, instead of an estimate."
-    )
-    max_malicious: int | None = Field(
-        None,
-        ge=0,
-        description="n_m^max itself; if it is not given, graded evidence takes a minority, (n - 1) / 2, or as many as can "
-        "be searched.",
-    )
-    on_undecidable: Literal["stop", "keep-all", "follow-decoder"] = Field(
-        "stop", description="What happens when no group is clean, or everybody is flagged."
-    )
-    on_untested: Literal["keep", "exclude-silent", "exclude"] = Field(
-        "exclude-silent", description="What becomes of clients without a tested group; see docs/decoding.md."
-    )
-    after_test: Literal["next-round", "negative-groups", "largest-sum", "same-round"] = Field(
-        "next-round", description="What becomes of the test round's local models; see docs/privacy.md."
-    )
-    allow_below_promise: bool = Field(False, description="Accept that `same-round` breaks the promised privacy.")
-
-
-class SecureAggregationSpec(_Section):
+class SecureAggregationSpec(SumSettings):
     """Fixed point and transport."""
 
-    clip: float = Field(8.0, gt=0, description="Entries of an update are clipped to +-clip, and counted.")
-    fraction_bits: int = Field(24, ge=1, le=52, description="The step is 2^-fraction_bits.")
-    timeout_seconds: float = Field(60.0, gt=0, le=86_400, description="Per stage.")
-    colluders: int = Field(1, ge=0, description="Clients that may help a server which lies; thresholds follow from it.")
     workers: int = Field(1, ge=1, description="Clients that work at the same time in this process.")
 
 
-class RfaSpec(_Section):
-    """The baseline RFA."""
-
-    iterations: int = Field(3, ge=1, description="Weiszfeld steps a round, one secure sum each.")
-    smoothing: float = Field(1e-6, gt=0, description="nu, in the unit of the update's norm.")
-
-
-class FaultSpec(_Section):
+class FaultSpec(Options):
     """A client that leaves: simulation of dropouts."""
 
     client: int = Field(ge=0, description="0-based client number.")
@@ -238,11 +143,15 @@ class FaultSpec(_Section):
     stage: Stage = Field("absent", description="`absent` from the start, or the stage at which it falls silent.")
 
 
-_CAME_LATER: Mapping[tuple[str, str], Any] = {("training", "model"): "linear", ("training", "pretrained"): False}
+_CAME_LATER: Mapping[tuple[str, str], Any] = {
+    ("training", "model"): "linear",
+    ("training", "pretrained"): False,
+    ("secure_aggregation", "colluders"): 1,
+}
 """Keys that the hash leaves out at these values."""
 
 
-class ExperimentSpec(_Section):
+class ExperimentSpec(Options):
     """A whole run. `privacy` has no default on purpose: the promise is the user's to make."""
 
     method: Method = Field("fedgt", description="The defence, or what it is compared with.")
@@ -253,10 +162,10 @@ class ExperimentSpec(_Section):
     training: TrainingSpec = TrainingSpec()
     attack: AttackSpec = AttackSpec()
     design: DesignSpec = DesignSpec()
-    screen: ScreenSpec = ScreenSpec()
-    decode: DecodeSpec = DecodeSpec()
+    screen: ScreenSettings = ScreenSettings()
+    decode: DecodeSettings = DecodeSettings()
     secure_aggregation: SecureAggregationSpec = SecureAggregationSpec()
-    rfa: RfaSpec = RfaSpec()
+    rfa: RfaSettings = RfaSettings()
     faults: tuple[FaultSpec, ...] = Field((), strict=False)
 
     @model_validator(mode="after")
@@ -266,12 +175,7 @@ class ExperimentSpec(_Section):
             raise ValueError(f"attack.malicious = {self.attack.malicious}, but there are {n} clients")
         if self.privacy > n:
             raise ValueError(f"privacy = {self.privacy}, but there are {n} clients")
-        if self.screen.kind == "graded":
-            self._check_graded()
-        if self.screen.utility == "recall" and self.screen.source_label is None:
-            raise ValueError(
-                "screen.utility = 'recall' needs screen.source_label, or take 'top1' or 'balanced-accuracy'"
-            )
+        self.decode.require_for(self.screen)
         if self.method == "fedgt" and self.screen.round > self.federation.rounds:
             raise ValueError(f"screen.round = {self.screen.round}, but there are {self.federation.rounds} rounds")
         if self.decode.max_malicious is not None and self.decode.max_malicious > n:
@@ -280,17 +184,6 @@ class ExperimentSpec(_Section):
             raise ValueError("design.file and design.matrix are both given; keep one")
         self._check_faults()
         return self
-
-    def _check_graded(self) -> None:
-        binary = "graded evidence, or set screen.kind = 'clusters' for one bit a group"
-        if self.screen.utility != "auto":
-            raise ValueError(f"screen.utility = {self.screen.utility!r} is not for {binary}")
-        if self.decode.strategy != "auto":
-            raise ValueError(f"decode.strategy = {self.decode.strategy!r} is not for {binary}")
-        if self.decode.prevalence is not None:
-            raise ValueError(f"decode.prevalence is not for {binary}; decode.nobody is its prior")
-        if self.decode.after_test == "negative-groups":
-            raise ValueError(f"decode.after_test = 'negative-groups' is not for {binary}")
 
     def _check_faults(self) -> None:
         n, rounds = self.federation.clients, self.federation.rounds

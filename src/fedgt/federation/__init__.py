@@ -4,48 +4,27 @@
 baseline that names nobody.
 """
 
+from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.rfa import rfa_round
 from fedgt.federation.round import ScreeningRound, screening_round, training_round
 from fedgt.federation.run import Coming, FederationRun, RunState, Step
 from fedgt.federation.settings import (
-    AFTER_TEST,
-    FEATURES,
-    SCREEN_KINDS,
-    WEIGHTINGS,
     AfterTest,
     DecodeSettings,
     Features,
-    Federation,
+    OnUndecidable,
+    OnUndecided,
+    OnUntested,
     RfaSettings,
     ScreenKind,
     ScreenSettings,
     SumSettings,
-    Validation,
     Weighting,
 )
 from fedgt.federation.sums import AggregateRecord, RoundResult
-from fedgt.federation.verdicts import (
-    ON_UNDECIDABLE,
-    ON_UNDECIDED,
-    ON_UNTESTED,
-    Exclusion,
-    OnUndecidable,
-    OnUndecided,
-    OnUntested,
-    Verdict,
-    VerdictName,
-    exclude,
-    exclude_graded,
-)
+from fedgt.federation.verdicts import Exclusion, Verdict, VerdictName, exclude, exclude_graded
 
 __all__ = [
-    "AFTER_TEST",
-    "FEATURES",
-    "ON_UNDECIDABLE",
-    "ON_UNDECIDED",
-    "ON_UNTESTED",
-    "SCREEN_KINDS",
-    "WEIGHTINGS",
     "AfterTest",
     "AggregateRecord",
     "Coming",

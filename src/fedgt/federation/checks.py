@@ -9,7 +9,8 @@ from fedgt.design import Design
 from fedgt.errors import CalibrationError, ShapeError, SpecError
 from fedgt.evidence import FEWEST_CLASSES, checked_scores, contrasts, unscored
 from fedgt.federation.measure import by_class, real_rows
-from fedgt.federation.settings import DecodeSettings, Federation, ScreenSettings, Validation
+from fedgt.federation.participants import Federation, Validation
+from fedgt.federation.settings import DecodeSettings, ScreenSettings
 from fedgt.grouping import Grouping
 from fedgt.privacy import minimum_support
 from fedgt.screen import layer_features

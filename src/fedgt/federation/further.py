@@ -7,7 +7,7 @@ import numpy as np
 from fedgt.design import Design
 from fedgt.evidence import GradedDecoding
 from fedgt.federation.next_rows import next_rows
-from fedgt.federation.settings import Federation
+from fedgt.federation.participants import Federation
 from fedgt.types import FloatArray
 
 _FEWEST_ROWS = 3

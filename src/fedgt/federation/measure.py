@@ -30,7 +30,8 @@ from fedgt.evidence import (
     unscored,
     usable_scores,
 )
-from fedgt.federation.settings import Federation, ScreenSettings, Validation
+from fedgt.federation.participants import Federation, Validation
+from fedgt.federation.settings import ScreenSettings
 from fedgt.federation.sums import mean_update, plus
 from fedgt.grouping import Grouping
 from fedgt.screen import ScreenResult, all_negative, cluster_screen, layer_features, measure
@@ -45,6 +46,7 @@ def clusters_of(
     grouping: Grouping,
     validation: Validation,
     settings: ScreenSettings,
+    seed: int,
 ) -> ScreenResult:
     """The paper's screen, one bit a group; arguments as `graded_of`."""
     utilities = np.full(len(sums), np.nan)
@@ -83,7 +85,7 @@ def clusters_of(
         max_group_size=int(grouping.design.group_sizes.max()),
         silhouette_threshold=settings.silhouette_threshold,
         restarts=settings.restarts,
-        seed=settings.seed,
+        seed=seed,
     )
     return replace(screened, reason=screened.reason + _also(used.note))
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedgt.engine import fingerprint
-from fedgt.federation.settings import Federation
+from fedgt.federation.participants import Federation
 from fedgt.federation.sums import AggregateRecord, RoundResult
 from fedgt.secagg import RoundPlan, default_threshold, tensor_specs, weiszfeld_encoding
 from fedgt.types import FloatArray, Parameters, require_model
@@ -52,11 +52,11 @@ def rfa_round(
     warnings: list[str] = [GENERAL_POSITION]
     refused: list[str] = []
     up = down = clipped = opened = 0
-    encoding = weiszfeld_encoding(update_clip=federation.clip, smoothing=smoothing, members=len(group))
+    encoding = weiszfeld_encoding(update_clip=federation.sums.clip, smoothing=smoothing, members=len(group))
     if encoding.step > _COARSE:
         warnings.append(
-            f"RFA's smoothing {smoothing:g} and clip {federation.clip:g} leave a fixed-point step of {encoding.step:g}: the "
-            "median is that coarse; raise the smoothing or lower the clip"
+            f"RFA's smoothing {smoothing:g} and clip {federation.sums.clip:g} leave a fixed-point step of "
+            f"{encoding.step:g}: the median is that coarse; raise the smoothing or lower the clip"
         )
     for step in range(iterations):
         plan = RoundPlan(
@@ -64,14 +64,14 @@ def rfa_round(
             round=round,
             purpose=f"weiszfeld-{step}",
             groups=(group,),
-            thresholds=(default_threshold(len(group), colluders=federation.colluders),),
+            thresholds=(default_threshold(len(group), colluders=federation.sums.colluders),),
             weights={client: federation.weight(client) for client in group},
             encoding=encoding,
             tensors=tensor_specs(parameters),
             task="weiszfeld",
             smoothing=smoothing,
-            update_clip=federation.clip,
-            colluders=federation.colluders,
+            update_clip=federation.sums.clip,
+            colluders=federation.sums.colluders,
             inputs=federation.inputs,
         )
         # The server does not know the weights: it books a row in general position.
@@ -91,7 +91,7 @@ def rfa_round(
             plan,
             parameters,
             authorise=authorise,
-            timeout=federation.timeout,
+            timeout=federation.sums.timeout_seconds,
             center=center,
             credentials=federation.credentials,
             agreements=federation.agreements,

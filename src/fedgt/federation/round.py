@@ -29,7 +29,8 @@ from fedgt.evidence import (
 )
 from fedgt.federation.checks import check_test
 from fedgt.federation.measure import clusters_of, graded_of, real_rows
-from fedgt.federation.settings import DecodeSettings, Federation, ScreenSettings, Validation
+from fedgt.federation.participants import Federation, Validation
+from fedgt.federation.settings import DecodeSettings, ScreenSettings
 from fedgt.federation.sums import RoundResult, joined, mean_update, plus, take, unusable
 from fedgt.federation.verdicts import Exclusion, exclude, exclude_graded
 from fedgt.grouping import Grouping
@@ -54,6 +55,7 @@ class ScreeningRound:
         exclusion: What follows.
         final: What follows if no further test round can be held: then undecided clients are decided.
         label: What the attack seems to aim at; None without graded evidence.
+        stands: Whether what was found before stands, because this test cannot tell.
     """
 
     result: RoundResult
@@ -63,6 +65,7 @@ class ScreeningRound:
     exclusion: Exclusion
     final: Exclusion
     label: LabelFinding | None = None
+    stands: bool = False
 
     @property
     def evidence(self) -> GradedEvidence | MarginEvidence | None:
@@ -83,9 +86,9 @@ class ScreeningRound:
 
         Never with margins: what honest clients differ by stays, so that a further look makes chance look certain.
         """
-        if not isinstance(self.decoding, GradedDecoding) or isinstance(self.evidence, MarginEvidence):
+        if not isinstance(self.decoding, GradedDecoding) or isinstance(self.evidence, MarginEvidence) or self.stands:
             return False
-        return self.decoding.status not in ("unexplained", "no-evidence") and bool(self.decoding.undecided.any())
+        return bool(self.decoding.undecided.any())
 
 
 def training_round(
@@ -136,6 +139,7 @@ def screening_round(
     heard: Mapping[str, int] | None = None,
     before: Exclusion | None = None,
     last: bool = True,
+    seed: int = 0,
 ) -> ScreeningRound:
     """The group test: sums of all groups, screen, decode, exclude, and a global model that reveals nothing more.
 
@@ -152,6 +156,7 @@ def screening_round(
         heard: Client -> in how many sums of that evidence it is: it is tested, whether or not it is in a sum of this round.
         before: What the tests before would decide. It stands where this one cannot be explained, or has no evidence.
         last: Whether no further test round follows: then undecided clients are decided.
+        seed: Of the clusters' starting positions.
     """
     check_test(federation, parameters, grouping, validation, screen, further=bool(earlier))
     largest = decoding.largest_graded(grouping.design.clients, screen.features) if screen.kind == "graded" else 0
@@ -164,7 +169,7 @@ def screening_round(
     # An outcome speaks about those whose models are in the sum, not about those who were to be in it.
     real = _real_grouping(grouping, sums)
     silent = _silent(grouping, present, sums)
-    label = None
+    label, stands = None, False
     tested: ScreenResult | GradedScreen
     found: Decoding | GradedDecoding
     if screen.kind == "graded":
@@ -193,10 +198,11 @@ def screening_round(
         )
         final = decide(last=True)
         decision = final if last or isinstance(tested.evidence, MarginEvidence) else decide(last=False)
-        if before is not None and found.status in ("unexplained", "no-evidence"):
+        stands = before is not None and found.status in ("unexplained", "no-evidence")
+        if before is not None and stands:
             decision = final = replace(before, reason=f"{found.reason}; what was found before stands: {before.reason}")
     else:
-        tested = clusters_of(federation, sums, parameters, real, validation, screen)
+        tested = clusters_of(federation, sums, parameters, real, validation, screen, seed)
         found = _decoded(real, tested.outcomes, decoding)
         decision = final = exclude(
             real,
@@ -212,28 +218,36 @@ def screening_round(
     if decoding.after_test in ("same-round", "largest-sum") and not decision.halt:
         result = _one_more_sum(federation, parameters, result, sums, real, kept, decoding, round=round)
     return ScreeningRound(
-        result=result, grouping=real, screen=tested, decoding=found, exclusion=decision, final=final, label=label
+        result=result,
+        grouping=real,
+        screen=tested,
+        decoding=found,
+        exclusion=decision,
+        final=final,
+        label=label,
+        stands=stands,
     )
 
 
 def _decoded(grouping: Grouping, outcomes: Outcomes, settings: DecodeSettings) -> Decoding:
     known = settings.prevalence
+    strategy = "bayes" if settings.strategy == "auto" else settings.strategy
     prior = None if known is None else IndependentPrior.uniform(grouping.design.clients, known)
     try:
         return decode(
             grouping.design,
             outcomes,
             rates=settings.rates,
-            strategy=settings.strategy,
+            strategy=strategy,
             prior=prior,
             beta=settings.beta,
             kappa=settings.kappa,
-            largest=settings.largest,
+            largest=settings.max_malicious,
             estimator=settings.estimator,
             method=settings.method,
         )
     except ContradictoryOutcomesError as error:
-        return without_evidence(grouping.design.clients, settings.strategy, "contradictory", str(error))
+        return without_evidence(grouping.design.clients, strategy, "contradictory", str(error))
 
 
 def _real_grouping(grouping: Grouping, sums: Sequence[GroupSum]) -> Grouping:
@@ -348,7 +362,7 @@ def _one_more_sum(
         purpose=decoding.after_test,
         groups=[members],
         test=False,
-        override=decoding.below_promise,
+        override=decoding.allow_below_promise,
     )
     (total,) = again.sums.sums
     updated = result.parameters if total.total is None else plus(parameters, mean_update(total))

@@ -26,9 +26,10 @@ from fedgt.evidence import GradedDecoding
 from fedgt.federation.checks import check_plan, check_test
 from fedgt.federation.further import further_design
 from fedgt.federation.local import LocalClients
+from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.rfa import rfa_round
 from fedgt.federation.round import ScreeningRound, screening_round, training_round
-from fedgt.federation.settings import DecodeSettings, Federation, RfaSettings, ScreenSettings, SumSettings, Validation
+from fedgt.federation.settings import DecodeSettings, RfaSettings, ScreenSettings, SumSettings, Weighting
 from fedgt.federation.sums import RoundResult
 from fedgt.federation.verdicts import Exclusion, Verdict
 from fedgt.grouping import Grouping, assign
@@ -136,7 +137,8 @@ class FederationRun:
         rounds: How many.
         screen: When and how groups are tested.
         decode: How suspects are named, and the policies.
-        sums: How sums are taken.
+        weighting: `samples` (FedAvg) or `equal`, of all sums.
+        sums: Clip, fixed point and timeout.
         rfa: Take the geometric median of the updates instead of their mean: the baseline, which names nobody.
         excluded: Who is left out from the beginning.
         present: Round -> the clients that are there; None means all.
@@ -145,7 +147,7 @@ class FederationRun:
         agreements: What the clients have signed so far, with credentials; in a folder, so that the next run goes on with it.
         inputs: Name -> SHA-256 of what else clients train with; with credentials they verify it.
         name: Of the run, part of every key; a new one for every run if not given.
-        seed: Of the seats and of the rows of further tests.
+        seed: Of the seats, of the rows of further tests, and of the clusters' starting positions.
         take_sums: The protocol. Anything but `secure_sums` is for records and experiments in one process.
 
     Attributes:
@@ -168,6 +170,7 @@ class FederationRun:
         rounds: int = 10,
         screen: ScreenSettings | None = None,
         decode: DecodeSettings | None = None,
+        weighting: Weighting = "samples",
         sums: SumSettings | None = None,
         rfa: RfaSettings | None = None,
         excluded: Collection[str] = (),
@@ -186,6 +189,7 @@ class FederationRun:
         self.validation = validation
         self.grouping: Grouping | None = None
         self._excluded, self._present, self._next_model = frozenset(excluded), present, next_model
+        self.decode.require_for(self.screen)
         if rounds < 1:
             raise SpecError(f"{rounds} rounds; at least 1 is needed")
         if unknown := sorted(self._excluded - set(samples)):
@@ -194,7 +198,6 @@ class FederationRun:
             raise SpecError("groups are tested with a validation set: give one, or no groups for a run without tests")
         if validation is not None and rfa is not None:
             raise SpecError("RFA names nobody: give no validation set with it, or no rfa")
-        how = sums or SumSettings()
         self._local: LocalClients | None = None
         if isinstance(clients, Mapping):
             self._local = LocalClients(clients, privacy)
@@ -204,11 +207,8 @@ class FederationRun:
             transport=clients,
             ledger=Ledger(clients=tuple(samples), promised=privacy),
             samples=samples,
-            weighting=how.weighting,
-            clip=how.clip,
-            fraction_bits=how.fraction_bits,
-            timeout=how.timeout_seconds,
-            colluders=how.colluders,
+            weighting=weighting,
+            sums=sums or SumSettings(),
             inputs=inputs or {},
             credentials=credentials,
             agreements=agreements,
@@ -363,6 +363,7 @@ class FederationRun:
             earlier=state.evidence,
             heard=state.heard,
             before=state.decided,
+            seed=self.seed,
             last=state.tests + 1 >= self.screen.most_rounds or coming.round >= self.rounds_planned,
         )
         return screening.result, screening

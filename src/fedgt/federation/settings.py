@@ -1,294 +1,185 @@
-"""What a round needs to know: who takes part, how their sums are taken, how groups are tested and suspects named."""
+"""The options of a run, defined once: the specification, the library and the command line take them from here."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-import numpy as np
-import numpy.typing as npt
+from pydantic import Field, model_validator
 
-from fedgt.decode import ESTIMATORS, METHODS, STRATEGIES, Estimator, Method, Strategy
-from fedgt.engine import TakesSums, Transport, secure_sums
+from fedgt.decode import Estimator, Method, Strategy
 from fedgt.errors import SpecError
 from fedgt.evidence import largest_scored
-from fedgt.federation.verdicts import ON_UNDECIDABLE, ON_UNDECIDED, ON_UNTESTED, OnUndecidable, OnUndecided, OnUntested
-from fedgt.ids import require_distinct_ids, require_id
-from fedgt.privacy import Ledger
-from fedgt.screen import Utility, check_settings
-from fedgt.secagg import AgreementLog, Credentials
-from fedgt.types import ErrorRates, IntArray, Parameters
+from fedgt.options import Options
+from fedgt.screen import Utility
+from fedgt.types import ErrorRates
 
 Weighting = Literal["samples", "equal"]
 WEIGHTINGS: tuple[Weighting, ...] = get_args(Weighting)
 
-AfterTest = Literal["next-round", "negative-groups", "largest-sum", "same-round"]
-AFTER_TEST: tuple[AfterTest, ...] = get_args(AfterTest)
-"""What becomes of the local models of a test round. `next-round` (default): the global model is the mean of the kept clients
-as well as the sums that are open already give it, without an excluded client and without a new sum. `negative-groups`: the
-mean of the groups that tested negative (binary screens only). `largest-sum`: one more sum of the same local models, over as
-many kept clients as the promised r allows. `same-round`: the paper's behaviour, one more sum over all kept clients; the
-ledger refuses it below the promised r."""
-
 ScreenKind = Literal["graded", "clusters", "significant-clusters"]
-SCREEN_KINDS: tuple[ScreenKind, ...] = get_args(ScreenKind)
 """`graded`: by how much and along which line the groups differ. `clusters`: the paper's test, one bit a group.
 `significant-clusters`: the same, all groups negative unless they differ significantly."""
 
 Features = Literal["weights", "outputs", "margins"]
-FEATURES: tuple[Features, ...] = get_args(Features)
 """What graded evidence compares. `weights`: the classification layer; the most powerful where honest clients are alike and
 the layers below it are frozen or absent. `outputs`: losses and mean outputs of the classes on the validation set; where a
 deep network is trained from end to end, so that honest clients' layers differ along directions that mean nothing.
 `margins`: the validation set's margins of all pairs of labels, with noise scales that are learnt; where honest clients
 differ by nature, as hospitals do."""
 
+OnUndecidable = Literal["stop", "keep-all", "follow-decoder"]
+"""What to do when nobody can be cleared (all groups positive, all tested clients flagged, no group tested, or outcomes that
+contradict each other): stop the run (default), go on with everybody, or do what the decoder says, as the paper's pipeline
+would."""
+
+OnUntested = Literal["keep", "exclude-silent", "exclude"]
+"""What becomes of a client without a tested group. Falling silent in the test round must not be a way around the test, so
+the default leaves out those who were absent or dropped out themselves; those whose groups were lost through others stay."""
+
+OnUndecided = Literal["test-again", "decide", "keep"]
+"""What becomes of clients that graded evidence cannot decide: another test round with further rows while privacy and the
+budget allow one (default), the decision of minimum expected cost at once, or they are kept."""
+
+AfterTest = Literal["next-round", "negative-groups", "largest-sum", "same-round"]
+"""What becomes of the local models of a test round. `next-round` (default): the global model is the mean of the kept clients
+as well as the sums that are open already give it, without an excluded client and without a new sum. `negative-groups`: the
+mean of the groups that tested negative (binary screens only). `largest-sum`: one more sum of the same local models, over as
+many kept clients as the promised r allows. `same-round`: the paper's behaviour, one more sum over all kept clients; the
+ledger refuses it below the promised r."""
+
 _MOST_SETS_BY_MARGINS = 300_000
 """Sets that are scored by margins, at some 60 microseconds each."""
 
 
-def most_by_margins(clients: int) -> int:
-    """The most malicious clients whose sets margins can score: 7 of 15, 8 of 20, 5 of 30."""
-    return largest_scored(clients, most=_MOST_SETS_BY_MARGINS)
+class SumSettings(Options):
+    """Fixed point and transport."""
+
+    clip: float = Field(8.0, gt=0, description="Entries of an update are clipped to +-clip, and counted.")
+    fraction_bits: int = Field(24, ge=1, le=52, description="The step is 2^-fraction_bits.")
+    timeout_seconds: float = Field(60.0, gt=0, le=86_400, description="Per stage.")
+    colluders: int = Field(1, ge=0, description="Clients that may help a server which lies; thresholds follow from it.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Federation:
-    """Who takes part and how their sums are taken.
+class RfaSettings(Options):
+    """The baseline RFA."""
 
-    Attributes:
-        run: The name of the run; part of every key.
-        transport: Reaches the clients.
-        ledger: Asked before any sum is opened.
-        samples: Client id -> number of samples, public.
-        weighting: `samples` (FedAvg) or `equal`. One weighting for all sums: sums of the same local models with
-            different weights are different rows for the ledger.
-        clip: Entries of an update are clipped to [-clip, clip], and counted.
-        fraction_bits: The fixed-point step is 2^-fraction_bits.
-        timeout: Seconds per stage until a silent client counts as dropped.
-        colluders: How many clients may work together with a server that lies. Thresholds, the quorum of signatures and the
-            clients' own limits follow from it; the promise r still mixes r less so many honest clients.
-        inputs: Name -> SHA-256 of what else clients train with, such as the configuration of the run. They verify it.
-        credentials: The server's identity and the clients' keys; None is anonymous mode, for simulations.
-        agreements: What the clients have signed so far, with credentials. Give one with a folder, so that a restarted
-            server goes on; None begins a record that ends with this object.
-        take_sums: How sums are taken. Anything but the protocol is for experiments in one process.
-
-    Raises:
-        SpecError: If the weighting is unknown, the run or a client has a name that cannot be an id, or two look alike.
-    """
-
-    run: str
-    transport: Transport
-    ledger: Ledger
-    samples: Mapping[str, int]
-    weighting: Weighting = "samples"
-    clip: float = 8.0
-    fraction_bits: int = 24
-    timeout: float = 60.0
-    colluders: int = 1
-    inputs: Mapping[str, str] = field(default_factory=dict)
-    credentials: Credentials | None = None
-    agreements: AgreementLog | None = None
-    take_sums: TakesSums = secure_sums
-
-    def __post_init__(self) -> None:
-        """Check."""
-        if self.weighting not in WEIGHTINGS:
-            raise SpecError(f"unknown weighting {self.weighting!r}; known are {', '.join(WEIGHTINGS)}")
-        require_id(self.run, "run")
-        require_distinct_ids(self.samples)
-        if self.credentials is not None and self.agreements is None:
-            object.__setattr__(self, "agreements", AgreementLog(self.credentials.registry))
-
-    def weight(self, client: str) -> int:
-        """The public weight of a client in every sum.
-
-        Raises:
-            SpecError: If the client is not registered.
-        """
-        if client not in self.samples:
-            raise SpecError(f"client {client!r} is not registered: its number of samples is unknown")
-        return self.samples[client] if self.weighting == "samples" else 1
+    iterations: int = Field(3, ge=1, description="Weiszfeld steps a round, one secure sum each.")
+    smoothing: float = Field(1e-6, gt=0, description="nu, in the unit of the update's norm.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Validation:
-    """The server's small validation set, seen through any framework's model.
+class ScreenSettings(Options):
+    """The group test."""
 
-    Attributes:
-        logits: Parameters -> float[samples, classes], the scores (or log-probabilities) of every class.
-        labels: int64[samples], the true labels.
-        inputs: Parameters -> float[samples, features], what the classification layer sees of these samples: the samples
-            themselves for a one-layer model. With it a client that owns other classes can be told from one that labels them
-            wrongly: by `features = "margins"`, and by the second opinion on what weights have found. Without, less.
-    """
+    kind: ScreenKind = Field(
+        "graded",
+        description="Graded evidence; or the paper's clusters, one bit a group; or those where groups differ significantly.",
+    )
+    round: int = Field(1, ge=1, description="The round in which groups are tested, from 1.")
+    most_rounds: int = Field(
+        3, ge=1, description="Test rounds at most; a further one only while clients stay undecided."
+    )
+    more_groups: int = Field(4, ge=3, description="Groups of a further test round at most.")
+    features: Features = Field(
+        "weights",
+        description="What graded evidence compares: the classification layer; where a deep network is trained from end to "
+        "end, the losses and mean outputs of the classes on the validation set; where honest clients differ by nature, the "
+        "margins of all pairs of labels; see docs/graded-evidence.md and docs/heterogeneity.md.",
+    )
+    utility: Literal["auto", "recall", "top1", "balanced-accuracy"] = Field(
+        "auto",
+        description="What is measured on the validation set. `auto`: the loss of every class for graded evidence, balanced "
+        "accuracy for clusters; `recall` needs `source_label`.",
+    )
+    source_label: int | None = Field(
+        None, ge=0, description="The label that the user believes to be under attack; the paper's informed choice."
+    )
+    layer: str = Field("weight", description="The tensor that is the classification layer.")
+    silhouette_threshold: float = Field(
+        0.6, ge=-1, le=1, description="Below it the groups form one cluster; the paper has 0 for heterogeneous clients."
+    )
+    restarts: int = Field(10, ge=1, description="Starting positions of k-means.")
 
-    logits: Callable[[Parameters], npt.NDArray[np.floating]]
-    labels: IntArray
-    inputs: Callable[[Parameters], npt.NDArray[np.floating]] | None = None
-
-    def predict(self, parameters: Parameters) -> IntArray:
-        """int64[samples]: the class of the largest score."""
-        predicted: IntArray = np.asarray(self.logits(parameters)).argmax(axis=1).astype(np.int64)
-        return predicted
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SumSettings:
-    """How sums are taken.
-
-    Attributes:
-        weighting: `samples` (FedAvg) or `equal`, for all sums of a run.
-        clip: Entries of an update are clipped to [-clip, clip], and counted.
-        fraction_bits: The fixed-point step is 2^-fraction_bits.
-        timeout_seconds: Per stage, until a silent client counts as dropped.
-        colluders: How many clients may work together with a server that lies; see `Federation`.
-    """
-
-    weighting: Weighting = "samples"
-    clip: float = 8.0
-    fraction_bits: int = 24
-    timeout_seconds: float = 60.0
-    colluders: int = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RfaSettings:
-    """The baseline RFA.
-
-    Attributes:
-        iterations: Weiszfeld steps a round, one secure sum each.
-        smoothing: nu, in the unit of the update's norm.
-    """
-
-    iterations: int = 3
-    smoothing: float = 1e-6
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScreenSettings:
-    """When and how groups are tested.
-
-    Attributes:
-        round: The first test round, from 1.
-        most_rounds: Test rounds at most; a further one is held only while clients stay undecided.
-        more_groups: Groups of a further test round at most.
-        kind: Graded evidence, or the paper's screen (section III.C and V.A) with one bit a group; see `SCREEN_KINDS`.
-        features: What graded evidence compares.
-        utility: What is measured on the validation set; None lets the screen choose: losses for graded evidence, balanced
-            accuracy for clusters. Graded evidence takes no other.
-        source_label: The label under attack, if the user knows it. Graded evidence then looks at the loss of that label
-            alone; clusters take `recall`, which needs it, and the row of the classification layer.
-        layer: The tensor that is the classification layer, [classes, inputs].
-        silhouette_threshold: s^thres; the paper has 0.6, and 0 for heterogeneous clients.
-        restarts: Starting positions of k-means.
-        seed: Seeds them.
-    """
-
-    round: int = 1
-    most_rounds: int = 3
-    more_groups: int = 4
-    kind: ScreenKind = "graded"
-    features: Features = "weights"
-    utility: Utility | None = None
-    source_label: int | None = None
-    layer: str = "weight"
-    silhouette_threshold: float = 0.6
-    restarts: int = 10
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Check what can be checked before a sum is opened."""
-        check_settings(
-            max_clusters=2,
-            silhouette_threshold=self.silhouette_threshold,
-            restarts=self.restarts,
-            seed=self.seed,
-        )
-        for name, value, known in (("kind", self.kind, SCREEN_KINDS), ("features", self.features, FEATURES)):
-            if value not in known:
-                raise SpecError(f"unknown {name} {value!r}; known are {', '.join(known)}")
-        if self.utility is not None:
-            object.__setattr__(self, "utility", Utility.parse(self.utility))
-        label = self.source_label
-        if label is not None and (isinstance(label, bool) or not isinstance(label, int | np.integer) or label < 0):
-            raise SpecError(f"source label {label!s}; the number of a class is needed, an integer from 0")
-        if self.kind == "graded" and self.utility is not None:
-            raise SpecError(
-                f"utility {self.utility.value!r} belongs to the screen with one bit a group; graded evidence looks at the "
-                "validation loss: leave the utility out, or take kind = 'clusters'"
+    @model_validator(mode="after")
+    def _fits(self) -> "ScreenSettings":
+        if self.kind == "graded" and self.utility != "auto":
+            raise ValueError(
+                f"screen.utility = {self.utility!r} is not for graded evidence, which looks at the validation loss: leave "
+                "it out, or set screen.kind = 'clusters' for one bit a group"
             )
-        if self.utility is not None and self.utility.needs_source_label and self.source_label is None:
-            raise SpecError("utility 'recall' needs the source label, or take 'top1' or 'balanced-accuracy'")
+        if self.utility == "recall" and self.source_label is None:
+            raise ValueError(
+                "screen.utility = 'recall' needs screen.source_label, or take 'top1' or 'balanced-accuracy'"
+            )
+        return self
 
     @property
     def measured(self) -> Utility:
         """The utility of the screen with one bit a group."""
-        return Utility.BALANCED_ACCURACY if self.utility is None else self.utility
+        return Utility.BALANCED_ACCURACY if self.utility == "auto" else Utility.parse(self.utility)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodeSettings:
-    """How suspects are named (section IV) and what follows.
+class DecodeSettings(Options):
+    """How suspects are named and what follows."""
 
-    `strategy`, `estimator`, `method`, `rates` and `kappa` are for binary outcomes, `nobody`, `undecided` and `on_undecided`
-    for graded evidence.
+    strategy: Literal["auto"] | Strategy = Field(
+        "auto",
+        description="For clusters; `auto` is `bayes`. Graded evidence is decided at minimum expected cost (`auto`).",
+    )
+    nobody: float = Field(0.5, gt=0, lt=1, description="Graded evidence: prior probability that nobody is malicious.")
+    undecided: float = Field(
+        0.02, gt=0, le=0.5, description="Graded evidence: posteriors from this to one minus this are not decided."
+    )
+    on_undecided: OnUndecided = Field(
+        "test-again", description="Graded evidence: what becomes of undecided clients; see docs/graded-evidence.md."
+    )
+    estimator: Estimator = Field(
+        "negatives", description="n_m-hat from the number of negative groups (the paper's), or from all outcomes."
+    )
+    method: Method = Field("exact", description="Of the decoder; `auto` may fall back to belief propagation.")
+    false_alarm: float = Field(0.05, ge=0, le=1, description="Assumed probability that a clean group tests positive.")
+    misdetection: float = Field(
+        0.05, ge=0, le=1, description="Assumed probability that a contaminated group tests negative."
+    )
+    beta: float = Field(0.5, ge=0, le=1, description="Weight of a misdetection against a false alarm.")
+    kappa: float = Field(0.2, ge=0, le=1, description="Defines n_m^max.")
+    prevalence: float | None = Field(
+        None, ge=0, le=1, description="P(malicious) of every client, instead of an estimate."
+    )
+    max_malicious: int | None = Field(
+        None,
+        ge=0,
+        description="n_m^max itself; if it is not given, graded evidence takes a minority, (n - 1) / 2, or as many as can "
+        "be searched.",
+    )
+    on_undecidable: OnUndecidable = Field(
+        "stop", description="What happens when no group is clean, or everybody is flagged."
+    )
+    on_untested: OnUntested = Field(
+        "exclude-silent", description="What becomes of clients without a tested group; see docs/decoding.md."
+    )
+    after_test: AfterTest = Field(
+        "next-round", description="What becomes of the test round's local models; see docs/privacy.md."
+    )
+    allow_below_promise: bool = Field(False, description="Accept that `same-round` breaks the promised privacy.")
 
-    Attributes:
-        strategy: See `fedgt.decode.strategies`.
-        estimator: n_m-hat from the number of negative groups, or from all outcomes.
-        method: Of the decoder: `exact`, `belief-propagation` or `auto`.
-        rates: What is assumed about the tests; the paper has p = 0.05 both ways.
-        beta: Weight of a misdetection against a false alarm.
-        kappa: Defines n_m^max.
-        prevalence: P(malicious) of every client instead of an estimate (binary screens).
-        largest: n_m^max itself, when the user knows it; for graded evidence, if not given, floor((n - 1) / 2), or as many as
-            can be searched (8 of 30 clients).
-        nobody: Prior probability that nobody is malicious.
-        undecided: A posterior from this to one minus this is not decided.
-        on_undecided: The policy for such clients.
-        on_undecidable: The policy when nobody can be cleared.
-        on_untested: The policy for clients without a tested group.
-        after_test: What becomes of the local models of the test round.
-        below_promise: The user accepts, by name, that `same-round` breaks the promised r.
-    """
+    @property
+    def rates(self) -> ErrorRates:
+        """What is assumed about the tests."""
+        return ErrorRates(false_alarm=self.false_alarm, misdetection=self.misdetection)
 
-    strategy: Strategy = "bayes"
-    estimator: Estimator = "negatives"
-    method: Method = "exact"
-    rates: ErrorRates = field(default_factory=lambda: ErrorRates.symmetric(0.05))
-    beta: float = 0.5
-    kappa: float = 0.2
-    prevalence: float | None = None
-    largest: int | None = None
-    nobody: float = 0.5
-    undecided: float = 0.02
-    on_undecided: OnUndecided = "test-again"
-    on_undecidable: OnUndecidable = "stop"
-    on_untested: OnUntested = "exclude-silent"
-    after_test: AfterTest = "next-round"
-    below_promise: bool = False
+    def require_for(self, screen: ScreenSettings) -> None:
+        """Refuse options that the kind of evidence has no use for.
 
-    def __post_init__(self) -> None:
-        """Check what can be checked before a sum is opened."""
-        for name, value, known in (
-            ("strategy", self.strategy, STRATEGIES),
-            ("estimator", self.estimator, ESTIMATORS),
-            ("method", self.method, METHODS),
-            ("on_undecidable", self.on_undecidable, ON_UNDECIDABLE),
-            ("on_untested", self.on_untested, ON_UNTESTED),
-            ("on_undecided", self.on_undecided, ON_UNDECIDED),
-            ("after_test", self.after_test, AFTER_TEST),
-        ):
-            if value not in known:
-                raise SpecError(f"unknown {name} {value!r}; known are {', '.join(known)}")
-        for name, number in (("beta", self.beta), ("kappa", self.kappa)):
-            if not 0.0 <= number <= 1.0:
-                raise SpecError(f"{name} = {number}; a number from 0 to 1 is needed")
-        if not 0 < self.nobody < 1:
-            raise SpecError(f"nobody = {self.nobody}; a probability between 0 and 1 is needed")
-        if not 0 < self.undecided <= 0.5:
-            raise SpecError(f"undecided = {self.undecided}; a probability above 0 and up to 0.5 is needed")
+        Raises:
+            SpecError: Names the option.
+        """
+        if screen.kind != "graded":
+            return
+        binary = "graded evidence, or set screen.kind = 'clusters' for one bit a group"
+        if self.strategy != "auto":
+            raise SpecError(f"decode.strategy = {self.strategy!r} is not for {binary}")
+        if self.prevalence is not None:
+            raise SpecError(f"decode.prevalence is not for {binary}; decode.nobody is its prior")
+        if self.after_test == "negative-groups":
+            raise SpecError(f"decode.after_test = 'negative-groups' is not for {binary}")
 
     def largest_graded(self, clients: int, features: Features = "weights") -> int:
         """The most malicious clients that graded evidence considers: a minority that can be searched, and one at least.
@@ -296,12 +187,13 @@ class DecodeSettings:
         Raises:
             SpecError: If a larger number was asked for than can be searched.
         """
-        searched = most_by_margins(clients) if features == "margins" else largest_scored(clients)
-        if self.largest is None:
+        margins = features == "margins"
+        searched = largest_scored(clients, most=_MOST_SETS_BY_MARGINS) if margins else largest_scored(clients)
+        if self.max_malicious is None:
             return max(1, min((clients - 1) // 2, searched))
-        if self.largest > searched:
+        if self.max_malicious > searched:
             raise SpecError(
-                f"at most {self.largest} malicious clients of {clients} are more sets than can be scored one by one; at "
-                f"most {searched} can be searched: lower decode.max_malicious"
+                f"at most {self.max_malicious} malicious clients of {clients} are more sets than can be scored one by one; "
+                f"at most {searched} can be searched: lower decode.max_malicious"
             )
-        return max(1, self.largest)
+        return max(1, self.max_malicious)

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedgt.engine import SecureSums, fingerprint
 from fedgt.errors import SpecError
-from fedgt.federation.settings import Federation
+from fedgt.federation.participants import Federation
 from fedgt.secagg import GroupSum, RoundPlan, default_threshold, fit_fixed_point, tensor_specs
 from fedgt.types import FloatArray, Parameters, require_model
 
@@ -112,16 +112,16 @@ def take(
         round=round,
         purpose=purpose,
         groups=tuple(groups),
-        thresholds=tuple(default_threshold(len(group), colluders=federation.colluders) for group in groups),
+        thresholds=tuple(default_threshold(len(group), colluders=federation.sums.colluders) for group in groups),
         weights=weights,
         encoding=fit_fixed_point(
-            clip=federation.clip,
-            fraction_bits=federation.fraction_bits,
+            clip=federation.sums.clip,
+            fraction_bits=federation.sums.fraction_bits,
             weight_sum=max(largest, 1),
             count_sum=entries * max((len(group) for group in groups), default=0),
         ),
         tensors=tensor_specs(parameters),
-        colluders=federation.colluders,
+        colluders=federation.sums.colluders,
         inputs=federation.inputs,
     )
     refused: dict[int, str] = {}
@@ -139,7 +139,7 @@ def take(
         plan,
         parameters,
         authorise=authorise,
-        timeout=federation.timeout,
+        timeout=federation.sums.timeout_seconds,
         credentials=federation.credentials,
         agreements=federation.agreements,
     )
@@ -151,7 +151,7 @@ def take(
     clipped = sum(one.clipped for one in sums.sums)
     if clipped:
         warnings.append(
-            f"round {round}, {purpose}: {clipped} entries of updates were clipped to +-{federation.clip:g}; "
+            f"round {round}, {purpose}: {clipped} entries of updates were clipped to +-{federation.sums.clip:g}; "
             "raise the clip if the updates are honest"
         )
     return Taken(sums=sums, records=records, warnings=tuple(warnings))

@@ -2,32 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from fedgt.decode import UNDECIDABLE, Decoding
-from fedgt.errors import RunHaltedError, SpecError
+from fedgt.errors import RunHaltedError
 from fedgt.evidence import GradedDecoding
+from fedgt.federation.settings import OnUndecidable, OnUndecided, OnUntested
 from fedgt.grouping import Grouping
 from fedgt.types import ERASED, NEGATIVE, POSITIVE, BoolArray, Outcomes
 
 VerdictName = Literal["keep", "exclude", "undecided", "untested"]
-
-OnUndecidable = Literal["stop", "keep-all", "follow-decoder"]
-ON_UNDECIDABLE: tuple[OnUndecidable, ...] = get_args(OnUndecidable)
-"""What to do when nobody can be cleared (all groups positive, all tested clients flagged, no group tested, or outcomes that
-contradict each other): stop the run (default), go on with everybody, or do what the decoder says, as the paper's pipeline
-would."""
-
-OnUntested = Literal["keep", "exclude-silent", "exclude"]
-ON_UNTESTED: tuple[OnUntested, ...] = get_args(OnUntested)
-"""What becomes of a client without a tested group. Falling silent in the test round must not be a way around the test, so
-the default leaves out those who were absent or dropped out themselves; those whose groups were lost through others stay."""
-
-
-OnUndecided = Literal["test-again", "decide", "keep"]
-ON_UNDECIDED: tuple[OnUndecided, ...] = get_args(OnUndecided)
-"""What becomes of clients that graded evidence cannot decide: another test round with further rows while privacy and the
-budget allow one (default), the decision of minimum expected cost at once, or they are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,12 +87,7 @@ def exclude(
         on_untested: The policy for clients without a tested group.
         silent: Client -> what happened, for those who took no part in the test through their own doing.
 
-    Raises:
-        SpecError: If a policy is unknown.
     """
-    for policy, known in ((on_undecidable, ON_UNDECIDABLE), (on_untested, ON_UNTESTED)):
-        if policy not in known:
-            raise SpecError(f"unknown policy {policy!r}; known are {', '.join(known)}")
     undecidable = decoding.status in UNDECIDABLE
     follow = not undecidable or on_undecidable == "follow-decoder"
     if undecidable and on_undecidable != "follow-decoder":
@@ -156,12 +135,7 @@ def exclude_graded(
         silent: Client -> what happened, for those who took no part in the test through their own doing.
         heard: Client -> in how many sums of earlier test rounds it was, whose evidence is in the posterior too.
 
-    Raises:
-        SpecError: If a policy is unknown.
     """
-    for policy, known in ((on_undecidable, ON_UNDECIDABLE), (on_untested, ON_UNTESTED), (on_undecided, ON_UNDECIDED)):
-        if policy not in known:
-            raise SpecError(f"unknown policy {policy!r}; known are {', '.join(known)}")
     undecidable = decoding.status in ("unexplained", "no-evidence")
     if undecidable:
         on_untested = "keep"  # nobody is singled out when nobody could be tested

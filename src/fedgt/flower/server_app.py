@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 
 from fedgt.engine import PrekeyStore, SecureSums, secure_sums
 from fedgt.errors import SpecError
-from fedgt.federation import DecodeSettings, Federation, ScreenSettings, Validation
+from fedgt.federation import DecodeSettings, Federation, ScreenSettings, SumSettings, Validation
 from fedgt.federation.round import ScreeningRound, screening_round, training_round
 from fedgt.federation.sums import RoundResult
 from fedgt.flower.grid_transport import FlowerTransport
@@ -165,10 +165,12 @@ class FedGT:
             ledger=account,
             samples=self.samples or dict.fromkeys(clients, 1),
             weighting="equal" if self.samples is None else "samples",
-            clip=self.clip,
-            fraction_bits=self.fraction_bits,
-            timeout=self.timeout,
-            colluders=self.colluders,
+            sums=SumSettings(
+                clip=self.clip,
+                fraction_bits=self.fraction_bits,
+                timeout_seconds=self.timeout,
+                colluders=self.colluders,
+            ),
             inputs=inputs_of(self.config),
             credentials=self.credentials,
             agreements=None if self.credentials is None else AgreementLog(self.credentials.registry, self.agreements),

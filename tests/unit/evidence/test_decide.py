@@ -150,7 +150,7 @@ def test_a_minority_is_considered_as_far_as_it_can_be_searched(clients: int, con
 
 def test_more_attackers_than_can_be_searched_are_refused_before_the_first_round() -> None:
     with pytest.raises(SpecError, match="at most 8 can be searched"):
-        DecodeSettings(largest=9).largest_graded(30)
+        DecodeSettings(max_malicious=9).largest_graded(30)
     spec = make_spec({"privacy": 4, "federation": {"clients": 30}, "decode": {"max_malicious": 12}})
     with pytest.raises(SpecError, match=r"at most 8 can be searched: lower decode\.max_malicious"):
         simulate(spec)

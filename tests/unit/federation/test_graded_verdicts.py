@@ -11,6 +11,7 @@ from fedgt.design import from_matrix
 from fedgt.errors import RunHaltedError, SpecError
 from fedgt.evidence import GradedDecoding
 from fedgt.evidence.decide import GradedStatus
+from fedgt.federation import DecodeSettings
 from fedgt.federation.verdicts import exclude_graded
 from fedgt.grouping import Grouping
 
@@ -192,9 +193,8 @@ def test_when_everybody_is_left_out_the_run_stops() -> None:
     ],
 )
 def test_an_unknown_policy_lists_the_choices(setting: str, choices: str) -> None:
-    wrong: dict[str, str] = {setting: "maybe"}
     with pytest.raises(SpecError, match=choices):
-        exclude_graded(GROUPING, ALL, DECIDED, last=True, **wrong)  # type: ignore[arg-type]
+        DecodeSettings(**{setting: "maybe"})
 
 
 def test_a_verdict_carries_posterior_and_log_odds_of_its_client() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from fedgt.decode import decode
 from fedgt.design import from_matrix, named_design
-from fedgt.errors import DesignError, SpecError
+from fedgt.errors import DesignError
 from fedgt.federation.verdicts import exclude
 from fedgt.grouping import Grouping, assign
 from fedgt.types import ErrorRates, Outcomes
@@ -93,12 +93,6 @@ def test_a_tie_is_told_to_both_sides_of_it() -> None:
     verdicts = exclude(grouping, outcomes, decoding).verdicts
     assert "as suspicious as b" in verdicts[0].reason
     assert "as suspicious as a" in verdicts[1].reason
-
-
-def test_an_unknown_policy_lists_the_choices() -> None:
-    outcomes = Outcomes.parse("0" * 8)
-    with pytest.raises(SpecError, match="stop, keep-all, follow-decoder"):
-        exclude(GROUPING, outcomes, decode(GROUPING.design, outcomes, rates=RATES), on_undecidable="keep")  # type: ignore[arg-type]
 
 
 def test_seats_do_not_depend_on_the_order_of_registration() -> None:

@@ -1,4 +1,7 @@
-"""What is wrong with a specification, in words: the key, its value, what was needed, and the nearest valid spelling."""
+"""Options are defined once, as pydantic fields with their limits and descriptions: `Options` is what such a class inherits.
+
+What is wrong with them is said in words: the key, its value, what was needed, and the nearest valid spelling.
+"""
 
 import difflib
 import json
@@ -6,9 +9,11 @@ import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from fedgt.errors import SpecError
 
 _LONGEST = 60
 
@@ -28,6 +33,34 @@ _LIMITS = {
     "less_than": ("lt", "a number below {} is needed"),
 }
 _KIND = {"int_type": int, "int_from_float": int, "float_type": float, "bool_type": bool}
+
+
+# Strict: true is not the number 1, "4" is not 4; a promise must be what was written.
+_STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
+
+if TYPE_CHECKING:
+
+    class Options(BaseModel):
+        """What type checkers see: they do not follow a metaclass."""
+
+        model_config = _STRICT
+
+else:
+
+    class _Checked(type(BaseModel)):
+        def __call__(cls, **options):
+            try:
+                return super().__call__(**options)
+            except ValidationError as error:
+                raise SpecError(explained(error, cls)) from error
+
+    class Options(BaseModel, metaclass=_Checked):
+        """A section of options: a wrong one is a `SpecError` where the class is called.
+
+        In a specification pydantic makes the section, and the error names the file as well.
+        """
+
+        model_config = _STRICT
 
 
 def syntax_error(path: Path, content: str, error: tomllib.TOMLDecodeError) -> str:
@@ -86,9 +119,9 @@ def _explained(location: tuple[str, ...], items: Sequence[Any], model: type[Base
     if item["type"] == "missing":
         return f"{key!r} is missing: {_description(model, location)}"
     message = str(item["msg"]).removeprefix("Value error, ")
-    if not key:
-        return message
     value = item.get("input")
+    if not key or (item["type"] == "value_error" and isinstance(value, (Mapping, BaseModel))):
+        return message
     return f"{key} = {_shown(value)}: {_needed(items, value, message)}"
 
 
