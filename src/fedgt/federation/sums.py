@@ -10,7 +10,7 @@ from fedgt.engine import SecureSums, fingerprint
 from fedgt.errors import SpecError
 from fedgt.federation.participants import Federation
 from fedgt.secagg import GroupSum, RoundPlan, default_threshold, fit_fixed_point, tensor_specs
-from fedgt.types import FloatArray, Parameters, require_model
+from fedgt.types import FloatArray, Parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,6 @@ def take(
         test: Whether these are test rows, which the cautious account gates too.
         override: The user accepts, by name, that the promise is broken.
     """
-    require_model(parameters)
     weights = {client: federation.weight(client) for group in groups for client in group}
     largest = max((sum(weights[client] for client in group) for group in groups), default=0)
     entries = sum(array.size for array in parameters.values())
