@@ -4,9 +4,23 @@ A message says what was given, what was needed and what to do. Bad values are al
 protocol are also `RuntimeError`, so that callers who know nothing of fedgt still catch the right kind.
 """
 
+import re
+
+_SCALAR = re.compile(
+    r"\bnp\.(?:(?:u?int|float|complex|longdouble|bool|str|bytes)\w*\(('[^']*'|[^()']*)\)|(True|False)_)"
+)
+"""How numpy 2 represents its numbers and strings: np.int64(2), np.str_('a'), np.True_."""
+
 
 class FedGTError(Exception):
-    """The root: catch this to catch everything that fedgt raises on purpose."""
+    """The root: catch this to catch everything that fedgt raises on purpose.
+
+    Numbers that came from numpy are shown as numbers, whoever formats a message.
+    """
+
+    def __init__(self, *args: object) -> None:
+        """Take the message."""
+        super().__init__(*(_SCALAR.sub(_value, one) if isinstance(one, str) else one for one in args))
 
 
 class DesignError(FedGTError, ValueError):
@@ -68,3 +82,7 @@ class SignatureError(ProtocolError):
 
 class PolicyError(ProtocolError):
     """A plan that this client's own policy, or the terms it has pinned for the run, does not allow."""
+
+
+def _value(found: re.Match[str]) -> str:
+    return found[1] or found[2] or ""

@@ -34,6 +34,35 @@ def frozen(array: npt.ArrayLike, dtype: type[ScalarT]) -> npt.NDArray[ScalarT]:
     return copy
 
 
+def require_model(parameters: object) -> None:
+    """Refuse what is no model: a `state_dict` of torch, lists, or an object of some framework.
+
+    Args:
+        parameters: What should be a mapping from tensor names to numpy arrays of floats, integers or booleans.
+
+    Raises:
+        ShapeError: Names the tensor, what it is, and how to make an array of it.
+    """
+    if not isinstance(parameters, Mapping) or not parameters:
+        what = "is empty" if isinstance(parameters, Mapping) else f"is a {type(parameters).__name__}"
+        raise ShapeError(f"the model {what}; a dict of arrays is needed: tensor name -> array")
+    for name, array in parameters.items():
+        if not isinstance(name, str):
+            raise ShapeError(f"the model has a tensor named {name!r:.80}, a {type(name).__name__}; names are strings")
+        if not isinstance(array, np.ndarray | np.generic):
+            how = "tensor.detach().cpu().numpy()" if hasattr(array, "detach") else "np.asarray(tensor)"
+            raise ShapeError(
+                f"tensor {name!r:.80} of the model is a {type(array).__name__}; a numpy array is needed: make one of each "
+                f"with {how}"
+            )
+        if array.dtype.kind not in "fiub":
+            raise ShapeError(
+                f"tensor {name!r:.80} of the model has dtype {array.dtype}; floats, integers or booleans are needed"
+            )
+    if not any(array.dtype.kind == "f" for array in parameters.values()):
+        raise ShapeError(f"no tensor of the model ({', '.join(parameters)}) is floating-point: nothing can be averaged")
+
+
 def as_array(value: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
     """An array of numbers (or strings) out of whatever a user gives.
 

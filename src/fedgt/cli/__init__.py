@@ -26,6 +26,7 @@ from fedgt.cli import (
     watch_command,
 )
 from fedgt.cli.root import INTERRUPTED, PANELS, Root
+from fedgt.cli.streams import forgive_readers
 from fedgt.errors import CalibrationError, DesignError, FedGTError, ShapeError, SpecError
 from fedgt.foreign_text import plain
 
@@ -80,8 +81,13 @@ def main() -> None:
     if "_FEDGT_COMPLETE" in os.environ:
         # Help that typer wraps would become further candidates, its second lines.
         os.environ["COLUMNS"] = "10000"
+    forgive_readers()
     try:
-        app(prog_name="fedgt")
+        try:
+            app(prog_name="fedgt")
+        finally:
+            if sys.stdout is not None:  # it may be closed from the start
+                sys.stdout.flush()
     except (SpecError, DesignError, ShapeError, CalibrationError) as error:
         _complain(error)
         sys.exit(2)
@@ -90,12 +96,9 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        # The reader (head, a pager) has seen enough; without this Python complains once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
     except OSError as error:
-        _complain(error)
+        reason = error.strerror or str(error)
+        _complain(OSError(f"{error.filename}: {reason}" if error.filename is not None else reason))
         sys.exit(1)
 
 

@@ -127,14 +127,12 @@ def _prior(design: "Design", prevalence: float | None, priors: str | None) -> "I
 def _lines(path: Path | None, design: "Design") -> list[str]:
     """All outcome vectors of a file, checked before the first is answered."""
     from fedgt.errors import SpecError
+    from fedgt.text_file import read_text
     from fedgt.types import Outcomes
 
     if path is None:
         return []
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"outcomes file {path}: {error}") from error
+    lines = read_text(path, "outcomes file").splitlines()
     texts = []
     for number, line in enumerate(lines, start=1):
         text = line.replace(",", "").replace(" ", "")
@@ -207,8 +205,7 @@ def _bayes_prior(
 ) -> Any:
     import numpy as np
 
-    from fedgt.decode import CountPrior
-    from fedgt.design import max_malicious
+    from fedgt.decode import CountPrior, most_considered
 
     if prior is not None:
         return prior
@@ -217,7 +214,7 @@ def _bayes_prior(
     if not outcomes.present.any():
         return CountPrior.uniform(design.clients)
     present = design.restricted(np.flatnonzero(outcomes.present).tolist())
-    return CountPrior.uniform(max_malicious(present, settings["kappa"]))
+    return CountPrior.uniform(most_considered(present, settings["kappa"]))
 
 
 def _ranked(
@@ -260,6 +257,8 @@ def _explanation(
 
 
 def _print(design: "Design", outcomes: str, answer: dict[str, Any]) -> None:
+    import numpy as np
+
     typer.echo(f"{'client':>6}  {'groups':<18} {'log-odds':>9} {'P(malicious)':>13}")
     for client in range(design.clients):
         groups = " ".join(f"{g}:{outcomes[g]}" for g in design.groups_of(client)) or "none"
@@ -269,7 +268,8 @@ def _print(design: "Design", outcomes: str, answer: dict[str, Any]) -> None:
         for part in answer.get("explanation", [[]] * design.clients)[client]:
             change = _number(part["log_odds_change"])
             side = "against" if change < 0 else "for"
-            said = f"speaks {side} it: {change:+.3f} nats" if change else "says nothing about it"
+            alone = "changes nothing: it is as certain without it" if np.isinf(log_odds) else "says nothing about it"
+            said = f"speaks {side} it: {change:+.3f} nats" if change else alone
             typer.echo(f"{'':>8}group {part['group']} ({part['outcome']}) {said}")
     for one in answer.get("sets", []):
         typer.echo(f"  {one['probability']:.4f}  {' '.join(map(str, one['clients'])) or 'nobody'}")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
+from fedgt.text_file import write_text
+
 if TYPE_CHECKING:
     from fedgt.decode import Strategy
     from fedgt.design import Design
@@ -75,7 +77,7 @@ def search_designs(
 
 def write_csv(path: Path, design: "Design") -> None:
     """One line of 0,1 per group."""
-    path.write_text("".join(",".join(map(str, row)) + "\n" for row in design.matrix.tolist()), encoding="utf-8")
+    write_text(path, "".join(",".join(map(str, row)) + "\n" for row in design.matrix.tolist()))
 
 
 def _strategies(result: "SearchResult") -> "tuple[ExpectedErrors, ...]":

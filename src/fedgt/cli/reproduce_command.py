@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedgt.text_file import writing
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -173,7 +175,7 @@ def _robustness(out: Path, as_json: bool) -> None:
         return
     out.mkdir(parents=True, exist_ok=True)
     path = out / "robustness.csv"
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with writing(path), path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows({name: f"{value:.6g}" for name, value in row.items()} for row in rows)

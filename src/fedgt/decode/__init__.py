@@ -15,7 +15,7 @@ from fedgt.decode.compiled import (
     forward_backward,
     stacked,
 )
-from fedgt.decode.estimate import CountEstimate, estimate_from_outcomes, estimate_malicious
+from fedgt.decode.estimate import CountEstimate, estimate_from_outcomes, estimate_malicious, most_considered
 from fedgt.decode.exact import all_log_odds, expected_errors
 from fedgt.decode.explanation import explain
 from fedgt.decode.priors import CountPrior, IndependentPrior, Prior
@@ -66,6 +66,7 @@ __all__ = [
     "expected_errors",
     "explain",
     "forward_backward",
+    "most_considered",
     "ranked_sets",
     "stacked",
     "without_evidence",

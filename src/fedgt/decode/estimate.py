@@ -20,11 +20,22 @@ class CountEstimate:
         malicious: n_m-hat; None when the strategy needs none.
         largest: n_m^max, the largest number that was considered.
         possible: Whether any number up to `largest` can give the observed number of negative groups without test errors.
+        raised: Whether n_m^max was 0 by kappa, so that `largest` is 1 instead.
     """
 
     malicious: int | None
     largest: int
     possible: bool
+    raised: bool = False
+
+
+def most_considered(design: Design, kappa: float) -> int:
+    """n_m^max, but 1 where it is 0: whoever considers no attacker finds everybody innocent for certain.
+
+    Raises:
+        DesignError: As `fedgt.design.max_malicious`.
+    """
+    return max(1, max_malicious(design, kappa))
 
 
 def estimate_malicious(
@@ -32,7 +43,8 @@ def estimate_malicious(
 ) -> CountEstimate:
     """n_m-hat = argmax over n_m <= n_m^max of P(Z = z-hat | n_m) (equation (z_cond_nm) of the paper).
 
-    Erased groups are left out of the design, for the likelihood and for n_m^max. Of equally likely numbers the smallest is
+    Erased groups are left out of the design, for the likelihood and for n_m^max. One attacker is considered at least, unless
+    the user says otherwise. Of equally likely numbers the smallest is
     taken. When no number can give z-hat negative groups, the number whose expected Z is nearest to z-hat is taken (the
     smallest of equally near ones) and `possible` is False.
 
@@ -52,8 +64,10 @@ def estimate_malicious(
     if not present:
         raise CalibrationError("every outcome is erased: nothing can be estimated")
     tested = design.restricted(present)
+    raised = False
     if largest is None:
-        largest = max_malicious(tested, kappa)
+        allowed = max_malicious(tested, kappa)
+        largest, raised = max(1, allowed), allowed < 1
     elif not 0 <= largest <= design.clients:
         raise CalibrationError(f"at most {largest} malicious clients; 0 to {design.clients} is needed")
     table = negative_group_distribution(tested)[: largest + 1]
@@ -61,10 +75,10 @@ def estimate_malicious(
     if likelihood.max() > 0:
         # Likelihoods that differ by rounding only count as equal, so that the smallest number wins on every machine.
         best = int(np.flatnonzero(likelihood >= likelihood.max() * (1 - 1e-12))[0])
-        return CountEstimate(malicious=best, largest=largest, possible=True)
+        return CountEstimate(malicious=best, largest=largest, possible=True, raised=raised)
     distance = np.abs(table @ np.arange(table.shape[1]) - outcomes.negatives)
     nearest = int(np.flatnonzero(distance <= distance.min() + 1e-12)[0])
-    return CountEstimate(malicious=nearest, largest=largest, possible=False)
+    return CountEstimate(malicious=nearest, largest=largest, possible=False, raised=raised)
 
 
 def estimate_from_outcomes(
@@ -88,7 +102,7 @@ def estimate_from_outcomes(
         largest: n_m^max itself.
         method: Of the decoder.
     """
-    most = max_malicious(design, kappa) if largest is None else largest
+    most = most_considered(design, kappa) if largest is None else largest
     batch = compile(design, rates, CountPrior.uniform(most), method=method).decode_batch(outcomes)
     # The prior is flat, so the posterior of the number is its likelihood.
     count = np.nan_to_num(batch.count, nan=0.0)

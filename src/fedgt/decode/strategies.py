@@ -21,7 +21,7 @@ import numpy.typing as npt
 from fedgt.decode.baselines import PUBLISHED_THRESHOLDS, combinatorial, definite, published_estimate
 from fedgt.decode.calibrate import Calibration, calibrate, calibrate_by_sampling
 from fedgt.decode.compiled import Method, check_outcomes, compile, malicious_probability, single
-from fedgt.decode.estimate import CountEstimate, estimate_from_outcomes, estimate_malicious
+from fedgt.decode.estimate import CountEstimate, estimate_from_outcomes, estimate_malicious, most_considered
 from fedgt.decode.exact import exact_counts_possible
 from fedgt.decode.priors import CountPrior, IndependentPrior, Prior
 from fedgt.decode.ranked import ranked_sets
@@ -98,7 +98,7 @@ def decode(
         strategy: See the module.
         prior: A prevalence for each client; by default n_m-hat / n (`count`, `delta`) or the count prior (`bayes`, `map`).
         beta: Weight of a misdetection against a false alarm (`delta`, `bayes`).
-        kappa: Defines n_m^max: P(all groups contaminated | n_m^max) <= kappa.
+        kappa: Defines n_m^max: P(all groups contaminated | n_m^max) <= kappa. At least one attacker is considered.
         largest: n_m^max itself, when the user knows it; needed where the sets cannot be counted (beyond 22 overlapping
             groups), unless the prior is given. There n_m-hat is always taken from all outcomes.
         estimator: n_m-hat from the number of `negatives` (the paper's), or from all `outcomes`.
@@ -139,6 +139,10 @@ def decode(
         note += more
     flagged = np.logical_and(flagged, tested)
     status, reason = _status(observed, flagged, tested, strategy, estimate)
+    if estimate.raised and prior is None:
+        note += f"; kappa = {kappa:g} allows no attacker in these groups (n_m^max = 0), one was considered all the same"
+    elif estimate.largest == 0 and prior is None:
+        note += "; no attacker was considered, as the user wants it: nobody can be accused"
     return Decoding(
         strategy=strategy,
         log_odds=frozen(log_odds, np.float64),
@@ -194,7 +198,7 @@ def decision_table(
         rule = combinatorial if strategy == "comp" else definite
         return np.logical_and(rule(design, values), _tested(design))
     if strategy in ("bayes", "map"):
-        counted = CountPrior.uniform(max_malicious(design, kappa) if largest is None else largest)
+        counted = CountPrior.uniform(most_considered(design, kappa) if largest is None else largest)
         batch = compile(design, rates, counted).decode_batch(values)
         possible = np.isfinite(batch.log_evidence)
         if strategy == "bayes":
@@ -301,7 +305,8 @@ def _estimate(
         estimator = "outcomes"
     if not strategy.startswith("published") and estimator == "negatives":
         return estimate_malicious(design, outcomes, kappa=kappa, largest=largest)
-    most = max_malicious(design, kappa) if largest is None else largest
+    allowed = max_malicious(design, kappa) if largest is None else largest
+    most = max(1, allowed) if largest is None else largest
     if strategy.startswith("published"):
         (count,) = published_estimate(design, outcomes.values[None]).tolist()
     else:
@@ -311,7 +316,7 @@ def _estimate(
                 f"the outcomes {outcomes} contradict each other: no number of malicious clients up to {most} explains them "
                 "at these error rates; allow larger error rates"
             )
-    return CountEstimate(malicious=count, largest=most, possible=True)
+    return CountEstimate(malicious=count, largest=most, possible=True, raised=most > allowed)
 
 
 def _estimates(

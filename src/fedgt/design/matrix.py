@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from fedgt.errors import DesignError
 from fedgt.foreign_text import plain
+from fedgt.text_file import read_text
 from fedgt.types import BitArray, IntArray, frozen
 
 
@@ -132,10 +133,7 @@ def read_design(path: Path) -> Design:
     Raises:
         DesignError: If the file cannot be read as a 0/1 matrix; the message names the line.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DesignError(f"design file {path}: {error}") from error
+    text = read_text(path, "design file", error=DesignError)
     source = f"file {plain(path.name)}"
     if path.suffix.lower() == ".json":
         try:

@@ -13,7 +13,7 @@ from fedgt.ids import is_name
 from fedgt.secagg.frames import SMALL_HEADER, Sender, pack, unpack
 from fedgt.secagg.identity import Identity
 from fedgt.secagg.plan import RoundPlan
-from fedgt.types import Parameters
+from fedgt.types import Parameters, require_model
 
 _DTYPES: Mapping[str, np.dtype[Any]] = {
     code: np.dtype(code if code.endswith("1") else f"<{code}")
@@ -79,7 +79,12 @@ class RoundMessage:
 
 
 def fingerprint(parameters: Parameters) -> bytes:
-    """SHA-256 of names, dtypes, shapes and values: the same for equal models only."""
+    """SHA-256 of names, dtypes, shapes and values: the same for equal models only.
+
+    Raises:
+        ShapeError: As `fedgt.types.require_model`, or if a dtype is not known.
+    """
+    require_model(parameters)
     described = pack({"tensors": [_describe(name, array) for name, array in parameters.items()]})
     digest = hashlib.sha256(described)
     for array in parameters.values():

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from fedgt.text_file import writing
+
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file so that whoever reads it meets the old content or the new, never half of it.
@@ -10,5 +12,6 @@ def replace_file(path: Path, content: bytes) -> None:
     which its reader must notice.
     """
     new = path.with_name(f".{path.name}.new")
-    new.write_bytes(content)
-    new.replace(path)
+    with writing(path):
+        new.write_bytes(content)
+        new.replace(path)

@@ -22,6 +22,7 @@ from fedgt.experiment.recorded_sums import OnStage, RecordedSums
 from fedgt.experiment.result import ClientRow, RoundRow, RunResult, TestRow, write_result
 from fedgt.experiment.spec import ExperimentSpec, read_spec
 from fedgt.options import differences
+from fedgt.text_file import write_text
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ def run_into(
         with claim(folder):
             if not going_on:
                 _clear(folder)
-                (folder / "spec.toml").write_text(spec.to_toml(), encoding="utf-8")
+                write_text(folder / "spec.toml", spec.to_toml())
             try:
                 with _logging_to(folder / "log"):
                     result = _recorded(spec, folder, data_dir, on_round=on_round, on_stage=on_stage, on_test=on_test)

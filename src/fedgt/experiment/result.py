@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedgt.experiment.atomic import replace_file
+from fedgt.text_file import writing
 
 SCHEMA_VERSION = 1
 
@@ -188,7 +189,8 @@ def write_result(result: RunResult, folder: Path) -> None:
         "balanced_accuracy": "balanced_accuracy_percent",
         "attack_accuracy": "attack_accuracy_percent",
     }
-    with (folder / "rounds.csv").open("w", newline="", encoding="utf-8") as file:
+    table = folder / "rounds.csv"
+    with writing(table), table.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow([names.get(name, name) for name in RoundRow.model_fields])
         for row in result.rounds:

@@ -13,6 +13,7 @@ from fedgt.design import read_design
 from fedgt.errors import DesignError, SpecError
 from fedgt.federation.settings import DecodeSettings, RfaSettings, ScreenSettings, SumSettings, Weighting
 from fedgt.options import Options, explained, syntax_error
+from fedgt.text_file import read_text
 
 PAPER: Mapping[str, str] = {"design.name": "auto", "screen.kind": "clusters", "screen.utility": "auto"}
 """Dotted keys that restore the paper's method: its designs (15 x 8, 30 x 12), its screen, and, by `decode.strategy`, one of
@@ -229,12 +230,7 @@ def read_spec(path: Path, overrides: Mapping[str, Any] | None = None) -> Experim
     Raises:
         SpecError: Names the file and the line or key, the value, what was needed, and the nearest valid spelling.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise SpecError(f"specification {path}: {error.strerror}; a TOML file is needed") from error
-    except UnicodeDecodeError as error:
-        raise SpecError(f"specification {path}: byte {error.start} is not UTF-8; a TOML file is needed") from error
+    text = read_text(path, "specification")
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

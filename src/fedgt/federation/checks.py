@@ -3,8 +3,6 @@
 Sums that cannot be compared are privacy spent for nothing. The first model's scores are there to check the validation set.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from fedgt.design import Design
@@ -16,7 +14,7 @@ from fedgt.federation.settings import DecodeSettings, ScreenSettings
 from fedgt.grouping import Grouping
 from fedgt.privacy import minimum_support
 from fedgt.screen import layer_features
-from fedgt.types import FloatArray, IntArray, Parameters, as_numbers
+from fedgt.types import FloatArray, IntArray, Parameters, as_numbers, require_model
 
 
 def check_plan(
@@ -45,23 +43,6 @@ def check_plan(
         decode.largest_graded(grouping.design.clients, screen.features)
 
 
-def check_model(parameters: object) -> None:
-    """The first global model.
-
-    Raises:
-        ShapeError: If it is no mapping from names to numeric arrays.
-    """
-    if not isinstance(parameters, Mapping) or not parameters:
-        raise ShapeError(
-            f"the model is a {type(parameters).__name__}; a dict of arrays is needed: tensor name -> array"
-        )
-    for name, array in parameters.items():
-        if not isinstance(name, str) or not isinstance(array, np.ndarray):
-            raise ShapeError(f"tensor {name!r} of the model is a {type(array).__name__}; a numpy array is needed")
-    if not any(array.dtype.kind == "f" for array in parameters.values()):
-        raise ShapeError(f"no tensor of the model ({', '.join(parameters)}) is floating-point: nothing can be averaged")
-
-
 def check_test(
     federation: Federation,
     parameters: Parameters,
@@ -82,10 +63,12 @@ def check_test(
         further: Whether there is evidence of earlier test rounds, so that a few groups may be enough.
 
     Raises:
-        ShapeError, CalibrationError: If labels, scores or inputs do not have the form they need, or there are none.
+        ShapeError, CalibrationError: If the model is no mapping of arrays, labels, scores or inputs do not have the form
+            they need, or there are none.
         SpecError: If there is no such layer, the source label has no sample, a client has none, or the groups of the design
             cannot be compared.
     """
+    require_model(parameters)
     _check_layer(settings, parameters, grouping.design)
     scores, labels = _scored(validation, parameters)
     present = np.unique(labels[~unscored(scores)])

@@ -13,7 +13,7 @@ from fedgt.engine import fingerprint
 from fedgt.federation.participants import Federation
 from fedgt.federation.sums import AggregateRecord, RoundResult
 from fedgt.secagg import RoundPlan, default_threshold, tensor_specs, weiszfeld_encoding
-from fedgt.types import FloatArray, Parameters
+from fedgt.types import FloatArray, Parameters, require_model
 
 GENERAL_POSITION = (
     "only the clients know the weights of RFA's sums; their privacy r is computed for weights in general position"
@@ -46,6 +46,7 @@ def rfa_round(
         The round; if a sum cannot be opened, the iterations end there, with a warning.
     """
     group = tuple(sorted(members))
+    require_model(parameters)
     center: dict[str, FloatArray] = {name: np.zeros(array.shape) for name, array in parameters.items()}
     records: list[AggregateRecord] = []
     warnings: list[str] = [GENERAL_POSITION]

@@ -23,7 +23,7 @@ from fedgt.engine import TakesSums, Transport, secure_sums
 from fedgt.engine.client import Client
 from fedgt.errors import RunHaltedError, SpecError
 from fedgt.evidence import GradedDecoding
-from fedgt.federation.checks import check_model, check_plan, check_test
+from fedgt.federation.checks import check_plan, check_test
 from fedgt.federation.further import further_design
 from fedgt.federation.local import LocalClients
 from fedgt.federation.participants import Federation, Validation
@@ -35,7 +35,7 @@ from fedgt.federation.verdicts import Exclusion, Verdict
 from fedgt.grouping import Grouping, assign
 from fedgt.privacy import Ledger
 from fedgt.secagg import AgreementLog, Credentials
-from fedgt.types import FloatArray, LayeredEvidence, Parameters
+from fedgt.types import FloatArray, LayeredEvidence, Parameters, require_model
 
 _log = logging.getLogger(__name__)
 
@@ -260,7 +260,7 @@ class FederationRun:
                 they need.
             SpecError: If the classification layer does not exist, or does not suit the groups.
         """
-        check_model(parameters)
+        require_model(parameters)
         tested = self.grouping is not None
         if self.grouping is not None and self.validation is not None:
             check_test(self.federation, parameters, self.grouping, self.validation, self.screen, further=False)

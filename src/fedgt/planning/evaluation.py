@@ -18,6 +18,7 @@ from fedgt.planning.expected import MAX_TABLE, expected, least_wrong
 from fedgt.planning.margin import margin
 from fedgt.planning.ties import MAX_SETS, set_count, ties
 from fedgt.privacy import minimum_support
+from fedgt.text_file import writing
 from fedgt.types import FloatArray, frozen
 
 logger = logging.getLogger(__name__)
@@ -145,7 +146,7 @@ class Memory:
         if key not in self._known:
             self._known[key] = found = {name: float(value) for name, value in make().items()}
             if self._path is not None:
-                with self._path.open("a", encoding="utf-8") as file:
+                with writing(self._path), self._path.open("a", encoding="utf-8") as file:
                     file.write(json.dumps({"key": key, "figures": found}, sort_keys=True) + "\n")
         return self._known[key]
 

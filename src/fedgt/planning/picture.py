@@ -4,6 +4,7 @@ from pathlib import Path
 
 from fedgt.errors import SpecError
 from fedgt.planning.search import SearchResult
+from fedgt.text_file import writing
 
 FORMATS = (".svg", ".png", ".pdf")
 
@@ -78,4 +79,5 @@ def draw_tradeoff(path: Path, result: SearchResult) -> None:
         axes.legend(fontsize=8)
         metadata = {"svg": {"Date": None}, "png": {"Software": None}, "pdf": {"CreationDate": None}}
         kind = path.suffix.lower()[1:]
-        figure.savefig(path, format=kind, metadata=metadata[kind])
+        with writing(path):
+            figure.savefig(path, format=kind, metadata=metadata[kind])

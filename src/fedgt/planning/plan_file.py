@@ -22,6 +22,7 @@ from fedgt.planning.evaluation import Figures
 from fedgt.privacy import minimum_support
 from fedgt.screen import Utility
 from fedgt.secagg.public_keys import require_public_key
+from fedgt.text_file import read_text, write_text
 
 _LARGEST_FILE = 2**24
 _PROOF_STATES = 300_000  # what the proof of r may cost; the writer and the reader of a plan look equally far
@@ -209,7 +210,7 @@ def write_plan(path: Path, plan: Plan) -> None:
     content["design"]["matrix"] = "MATRIX"
     text = json.dumps(content, indent=2, ensure_ascii=False)
     lines = ",\n      ".join(json.dumps(row, separators=(",", ":")) for row in rows)
-    path.write_text(text.replace('"MATRIX"', f"[\n      {lines}\n    ]", 1) + "\n", encoding="utf-8")
+    write_text(path, text.replace('"MATRIX"', f"[\n      {lines}\n    ]", 1) + "\n")
 
 
 def read_plan(path: Path) -> Plan:
@@ -219,12 +220,7 @@ def read_plan(path: Path) -> Plan:
         SpecError: If the file cannot be read, a field is missing, unknown or wrong, or the stated privacy is not that of the
             matrix; the message names the field.
     """
-    try:
-        text = path.read_text(encoding="utf-8") if path.stat().st_size <= _LARGEST_FILE else None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"plan {path} cannot be read: {error}") from error
-    if text is None:
-        raise SpecError(f"plan {path} is larger than {_LARGEST_FILE} bytes: this is no plan")
+    text = read_text(path, "plan", largest=_LARGEST_FILE)
     try:
         json.loads(text, object_pairs_hook=_without_repetition)
         plan = Plan.model_validate_json(text)

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from fedgt.errors import SpecError
 from fedgt.experiment import ExperimentSpec, RunResult, read_spec
 from fedgt.experiment.result import SCHEMA_VERSION
+from fedgt.text_file import decoded, read_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ def read_run(folder: Path) -> RunRecord:
         raise SpecError(f"{folder} holds no result.json; give a run folder, as `fedgt run SPEC --out DIR` leaves it")
     try:
         content = path.read_bytes()
-        raw = json.loads(content.decode("utf-8"), parse_constant=_no_constant)
+        raw = json.loads(decoded(content, str(path)), parse_constant=_no_constant)
         result = _harmless(raw)
     except (OSError, ValueError, RecursionError) as error:
         raise SpecError(f"{path}: not a readable result: {error}") from error
@@ -68,7 +69,7 @@ def read_run(folder: Path) -> RunRecord:
         result=result,
         result_hash=hashlib.sha256(content).hexdigest(),
         spec=spec,
-        spec_text="" if spec is None else _harmless(spec_path.read_text(encoding="utf-8")),
+        spec_text="" if spec is None else _harmless(read_text(spec_path, "specification")),
     )
 
 

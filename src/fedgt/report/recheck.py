@@ -19,8 +19,9 @@ from fedgt.decode import (
     explain,
     ranked_sets,
 )
+from fedgt.decode.estimate import most_considered
 from fedgt.decode.priors import CountPrior
-from fedgt.design import Design, from_matrix, max_malicious
+from fedgt.design import Design, from_matrix
 from fedgt.errors import FedGTError
 from fedgt.experiment import ExperimentSpec
 from fedgt.experiment.result import json_number
@@ -165,7 +166,7 @@ def _prior(
     if spec.decode.max_malicious is not None:
         return CountPrior.uniform(spec.decode.max_malicious)
     present = design.restricted(np.flatnonzero(outcomes.present).tolist())
-    return CountPrior.uniform(max_malicious(present, spec.decode.kappa))
+    return CountPrior.uniform(most_considered(present, spec.decode.kappa))
 
 
 def _contributions(

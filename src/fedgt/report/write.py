@@ -7,6 +7,7 @@ from typing import Any
 from fedgt.errors import SpecError
 from fedgt.report.audit import audit
 from fedgt.report.html import render_html
+from fedgt.text_file import write_text
 
 PAGE, DATA = "report.html", "report.json"
 
@@ -32,8 +33,8 @@ def write_report(folder: Path, out: Path | None = None) -> dict[str, Any]:
     try:
         target.mkdir(parents=True, exist_ok=True)
         text = json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False)
-        (target / DATA).write_text(text + "\n", encoding="utf-8")
-        (target / PAGE).write_text(page, encoding="utf-8")
+        write_text(target / DATA, text + "\n")
+        write_text(target / PAGE, page)
     except OSError as error:
         raise SpecError(f"report in {target}: {error}") from error
     return report

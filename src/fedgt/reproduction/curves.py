@@ -10,6 +10,7 @@ from fedgt.report.figures import malicious_figure, rounds_grid_figure
 from fedgt.reproduction.comparison import rows_of
 from fedgt.reproduction.paper import Cell, Dataset, Experiment, cells, metrics_of, paper_value, planned
 from fedgt.reproduction.sweep import Row, read_rows
+from fedgt.text_file import writing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,7 +51,7 @@ def draw(folder: Path, dataset: Dataset, experiment: Experiment) -> list[Path]:
             # Without a date and with fixed ids the same rows give the same file.
             import matplotlib
 
-            with matplotlib.rc_context({"svg.hashsalt": "fedgt"}):
+            with writing(path), matplotlib.rc_context({"svg.hashsalt": "fedgt"}):
                 figure.savefig(path, metadata={"Date": None})
             written.append(path)
     return written

@@ -18,6 +18,7 @@ from fedgt.errors import SpecError
 from fedgt.experiment.batch import run_batch, world_of
 from fedgt.experiment.result import RunResult
 from fedgt.experiment.spec import ExperimentSpec
+from fedgt.text_file import writing
 from fedgt.train import ImageData, load
 
 COLUMNS = (
@@ -102,7 +103,7 @@ def sweep(
     if blocks:
         path.parent.mkdir(parents=True, exist_ok=True)
         new = not path.exists() or not path.stat().st_size
-        with path.open("a", newline="", encoding="utf-8") as file:
+        with writing(path), path.open("a", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, COLUMNS)
             if new:
                 writer.writeheader()

@@ -22,6 +22,7 @@ from fedgt.errors import SpecError
 from fedgt.foreign_text import plain
 from fedgt.ids import require_id
 from fedgt.secagg.identity import Identity, Registry, require_distinct
+from fedgt.text_file import decoded, read_content
 
 _LARGEST_FILE = 2**24
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -106,19 +107,12 @@ def add_to_registry(path: Path, identity: Identity, *, server: bool) -> None:
 
 
 def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
-    except OSError as error:
-        raise SpecError(f"{path} cannot be read: {error.strerror}") from error
-    if len(content) > _LARGEST_FILE:
-        raise SpecError(f"{path} is larger than {_LARGEST_FILE} bytes: this is no key or registry")
-    return content
+    return read_content(path, "key or registry", largest=_LARGEST_FILE)
 
 
 def _parse(content: bytes, path: Path) -> tuple[bytes | None, Mapping[str, bytes]]:
     try:
-        raw = tomllib.loads(content.decode())
+        raw = tomllib.loads(decoded(content, f"registry {path}"))
     except (ValueError, RecursionError) as error:  # a repeated id is an error of TOML itself
         raise SpecError(f"{path} is not a TOML file: {error}") from error
     unknown = sorted(set(raw) - {"server", "clients"})

@@ -21,6 +21,7 @@ from fedgt.errors import ModulusOverflowError, ProtocolError, SpecError
 from fedgt.foreign_text import plain
 from fedgt.ids import require_distinct_ids, require_id, require_name
 from fedgt.secagg.fixed_point import FixedPoint
+from fedgt.types import require_model
 
 Task: TypeAlias = Literal["mean", "weiszfeld"]
 Kind: TypeAlias = Literal["mean", "keep"]
@@ -91,12 +92,12 @@ def tensor_specs(parameters: Mapping[str, npt.NDArray[np.generic]]) -> tuple[Ten
         parameters: Tensor name -> array, in the order of the model.
 
     Raises:
-        SpecError: As `TensorSpec`, or if a tensor is neither floating-point nor integer nor boolean.
+        ShapeError: As `fedgt.types.require_model`.
+        SpecError: As `TensorSpec`.
     """
+    require_model(parameters)
     specs = []
     for name, array in parameters.items():
-        if array.dtype.kind not in "fiub":
-            raise SpecError(f"tensor {name!r} has dtype {array.dtype}; floats, integers or booleans are needed")
         specs.append(TensorSpec(name=name, shape=array.shape, kind="mean" if array.dtype.kind == "f" else "keep"))
     return tuple(specs)
 

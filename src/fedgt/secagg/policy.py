@@ -17,6 +17,7 @@ from fedgt.errors import PolicyError, SpecError
 from fedgt.foreign_text import plain
 from fedgt.secagg.plan import RoundPlan
 from fedgt.secagg.terms import clip_of
+from fedgt.text_file import read_text
 
 _LARGEST_FILE = 2**20
 
@@ -129,15 +130,9 @@ def read_policy(path: Path) -> ClientPolicy:
     Raises:
         SpecError: If the file cannot be read, has a limit that does not exist, or a value that makes no sense.
     """
+    content = read_text(path, "policy", largest=_LARGEST_FILE)
     try:
-        with path.open("rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
-    except OSError as error:
-        raise SpecError(f"{path} cannot be read: {error.strerror}") from error
-    if len(content) > _LARGEST_FILE:
-        raise SpecError(f"{path} is larger than {_LARGEST_FILE} bytes: this is no policy")
-    try:
-        raw: dict[str, Any] = tomllib.loads(content.decode())
+        raw: dict[str, Any] = tomllib.loads(content)
     except (ValueError, RecursionError) as error:
         raise SpecError(f"{path} is not a TOML file: {error}") from error
     known = [one.name for one in fields(ClientPolicy)]

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgt.errors import SpecError
+from fedgt.text_file import writing
 from fedgt.train.feature_files import features_path
 from fedgt.train.pictures import read_pictures
 
@@ -51,8 +52,9 @@ def make_features(source: str, directory: Path, *, on_images: OnImages | None = 
             on_images(last, len(images.labels))
     partial = path.with_suffix(".partial.npz")
     centres = np.zeros(len(images.labels), dtype=np.int64) if images.centres is None else images.centres
-    np.savez(partial, features=np.concatenate(found), labels=images.labels, test=images.test, centres=centres)
-    partial.replace(path)
+    with writing(path):
+        np.savez(partial, features=np.concatenate(found), labels=images.labels, test=images.test, centres=centres)
+        partial.replace(path)
     return path
 
 

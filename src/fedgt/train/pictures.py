@@ -87,7 +87,7 @@ def _isic2019(directory: Path) -> Pictures:
     folder = directory / "fed_isic2019"
     table = folder / "train_test_split.csv"
     try:
-        with table.open(newline="", encoding="utf-8") as file:
+        with table.open(newline="", encoding="utf-8-sig") as file:
             rows = list(csv.DictReader(file))
     except OSError as error:
         raise SpecError(f"Fed-ISIC2019: {error}; FLamby's train_test_split.csv and images/*.jpg are needed") from error
