@@ -46,7 +46,7 @@ def signed(strategy: FedGT, credentials: Credentials) -> FedGT:
     )
 
 
-def keyed(folder: Path, count: int = 15, *, journal: bool = False) -> dict[int, dict[str, Any]]:
+def keyed(folder: Path, count: int = 15, *, journal: bool = True) -> dict[int, dict[str, Any]]:
     return {
         node: config
         | {

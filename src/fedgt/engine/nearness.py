@@ -33,17 +33,22 @@ class AnsweredModel:
         entries: How many floating-point entries it has.
         sketch: float64[128], of the model.
         update: float64[128], of the update that was trained from it.
+        clip: Of the update, in its unit.
+        fraction_bits: Of the mean task; None for the Weiszfeld task, whose encoding is as fine as can be.
     """
 
     model: str
     entries: int
     sketch: FloatArray
     update: FloatArray
+    clip: float
+    fraction_bits: int | None
 
     def to_json(self) -> str:
         """One line."""
         packed = np.concatenate([self.sketch, self.update]).astype("<f8").tobytes()
-        return json.dumps([self.model, self.entries, base64.b64encode(packed).decode()])
+        sketches = base64.b64encode(packed).decode()
+        return json.dumps([self.model, self.entries, sketches, self.clip, self.fraction_bits])
 
     @classmethod
     def from_json(cls, line: str | bytes) -> "AnsweredModel":
@@ -52,11 +57,19 @@ class AnsweredModel:
         Raises:
             ValueError: If it is anything else.
         """
-        model, entries, text = json.loads(line)
+        model, entries, text, clip, bits = json.loads(line)
         both = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f8").astype(np.float64)
-        if not isinstance(model, str) or type(entries) is not int or both.shape != (2 * _BUCKETS,):
+        whole = type(entries) is int and (bits is None or type(bits) is int)
+        if not isinstance(model, str) or not whole or both.shape != (2 * _BUCKETS,):
             raise ValueError("not an answered model")
-        return cls(model=model, entries=entries, sketch=both[:_BUCKETS], update=both[_BUCKETS:])
+        sketch, update = both[:_BUCKETS], both[_BUCKETS:]
+        return cls(model=model, entries=entries, sketch=sketch, update=update, clip=float(clip), fraction_bits=bits)
+
+    def rounds_otherwise(self, clip: float, fraction_bits: int | None) -> bool:
+        """Whether sums of this model's updates were clipped or rounded in another way."""
+        return self.clip != clip or (
+            None not in (self.fraction_bits, fraction_bits) and self.fraction_bits != fraction_bits
+        )
 
 
 def new_seed() -> str:
@@ -65,7 +78,13 @@ def new_seed() -> str:
 
 
 def answered(
-    parameters: Parameters, trained: Mapping[str, npt.NDArray[np.generic]], *, model: str, seed: str
+    parameters: Parameters,
+    trained: Mapping[str, npt.NDArray[np.generic]],
+    *,
+    model: str,
+    seed: str,
+    clip: float,
+    fraction_bits: int | None,
 ) -> AnsweredModel:
     """What to remember of a model that is about to be answered.
 
@@ -74,11 +93,20 @@ def answered(
         trained: The local model that was trained from it.
         model: The hash of the global model.
         seed: From `new_seed`, the same for all models of a client.
+        clip: See `AnsweredModel`.
+        fraction_bits: See `AnsweredModel`.
     """
     sketch, entries = sketched(parameters, seed=seed)
     after, _ = sketched(trained, seed=seed)
     with np.errstate(invalid="ignore"):
-        return AnsweredModel(model=model, entries=entries, sketch=sketch, update=after - sketch)
+        return AnsweredModel(
+            model=model,
+            entries=entries,
+            sketch=sketch,
+            update=after - sketch,
+            clip=clip,
+            fraction_bits=fraction_bits,
+        )
 
 
 def sketched(tensors: Mapping[str, npt.NDArray[np.generic]], *, seed: str) -> tuple[FloatArray, int]:
@@ -100,26 +128,36 @@ def sketched(tensors: Mapping[str, npt.NDArray[np.generic]], *, seed: str) -> tu
     return sketch, entries
 
 
-def akin_models(parameters: Parameters, known: Sequence[AnsweredModel], *, part: float, seed: str) -> set[str]:
+def akin_models(
+    parameters: Parameters, known: Sequence[AnsweredModel], *, part: float, seed: str
+) -> tuple[AnsweredModel, ...]:
     """The answered models from which this one differs by less than `part` of the update that was made from them."""
     if not part or not known:
-        return set()
+        return ()
     sketch, entries = sketched(parameters, seed=seed)
     with np.errstate(invalid="ignore"):
-        return {
-            one.model
+        return tuple(
+            one for one in known if one.entries == entries and _near(sketch - one.sketch, part * _norm(one.update))
+        )
+
+
+def akin_answers(model: str, known: Sequence[AnsweredModel], *, part: float) -> tuple[AnsweredModel, ...]:
+    """The answered models that count as one with an answered one: they, or the updates, differ by less than `part`.
+
+    It does not matter which of two was answered first: another process may have answered, and signed, in between.
+    """
+    with np.errstate(invalid="ignore"):
+        return tuple(
+            other
             for one in known
-            if one.entries == entries and _near(sketch - one.sketch, part * _norm(one.update))
-        }
-
-
-def akin_updates(update: AnsweredModel, known: Sequence[AnsweredModel], *, part: float) -> set[str]:
-    """The answered models from which an update was made that differs from this one by less than `part` of it."""
-    return {
-        one.model
-        for one in known
-        if part and one.entries == update.entries and _near(update.update - one.update, part * _norm(one.update))
-    }
+            if part and one.model == model
+            for other in known
+            if other.entries == one.entries
+            and (
+                _near(one.sketch - other.sketch, part * max(_norm(one.update), _norm(other.update)))
+                or _near(one.update - other.update, part * max(_norm(one.update), _norm(other.update)))
+            )
+        )
 
 
 def _near(difference: FloatArray, within: float) -> bool:

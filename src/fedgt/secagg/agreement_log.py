@@ -117,7 +117,7 @@ class AgreementLog:
             )
         if self._folder is not None:
             try:
-                _write_once(self._path(link.number), link.to_json())
+                write_once(self._path(link.number), link.to_json())
             except FileExistsError as error:
                 raise ProtocolError(f"another process has signed agreement {link.number} already") from error
             except OSError as error:
@@ -195,7 +195,7 @@ def _read(path: Path) -> bytes:
     return content
 
 
-def _write_once(path: Path, content: bytes) -> None:
+def write_once(path: Path, content: bytes) -> None:
     """Make a file that does not exist yet, whole and on the disk, or raise FileExistsError."""
     with _written(path, content) as draft:
         try:

@@ -358,7 +358,8 @@ class ClientSession:
             # Piece by piece, so that each is encoded once and meets all its masks while it is in the cache.
             scratch = mask_scratch()
             tags = {group: Poly1305(self._groups[group].tag_key) for group in vectors if self._credentials is not None}
-            for start, pieces in client_chunks(self.plan, self._client, vectors, tensors, center, base=base):
+            wary = self._credentials is not None
+            for start, pieces in client_chunks(self.plan, self._client, vectors, tensors, center, base=base, wary=wary):
                 for group, levels in pieces.items():
                     chunk = vectors[group][start : start + levels.size]
                     first, *others = streams[group]
