@@ -30,7 +30,6 @@ class AnsweredModel:
 
     Attributes:
         model: Its hash.
-        entries: How many floating-point entries it has.
         sketch: float64[128], of the model.
         update: float64[128], of the update that was trained from it.
         clip: Of the update, in its unit.
@@ -38,7 +37,6 @@ class AnsweredModel:
     """
 
     model: str
-    entries: int
     sketch: FloatArray
     update: FloatArray
     clip: float
@@ -48,7 +46,7 @@ class AnsweredModel:
         """One line."""
         packed = np.concatenate([self.sketch, self.update]).astype("<f8").tobytes()
         sketches = base64.b64encode(packed).decode()
-        return json.dumps([self.model, self.entries, sketches, self.clip, self.fraction_bits])
+        return json.dumps([self.model, sketches, self.clip, self.fraction_bits])
 
     @classmethod
     def from_json(cls, line: str | bytes) -> "AnsweredModel":
@@ -57,13 +55,12 @@ class AnsweredModel:
         Raises:
             ValueError: If it is anything else.
         """
-        model, entries, text, clip, bits = json.loads(line)
+        model, text, clip, bits = json.loads(line)
         both = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f8").astype(np.float64)
-        whole = type(entries) is int and (bits is None or type(bits) is int)
-        if not isinstance(model, str) or not whole or both.shape != (2 * _BUCKETS,):
+        if not isinstance(model, str) or not (bits is None or type(bits) is int) or both.shape != (2 * _BUCKETS,):
             raise ValueError("not an answered model")
         sketch, update = both[:_BUCKETS], both[_BUCKETS:]
-        return cls(model=model, entries=entries, sketch=sketch, update=update, clip=float(clip), fraction_bits=bits)
+        return cls(model=model, sketch=sketch, update=update, clip=float(clip), fraction_bits=bits)
 
     def rounds_otherwise(self, clip: float, fraction_bits: int | None) -> bool:
         """Whether sums of this model's updates were clipped or rounded in another way."""
@@ -96,12 +93,10 @@ def answered(
         clip: See `AnsweredModel`.
         fraction_bits: See `AnsweredModel`.
     """
-    sketch, entries = sketched(parameters, seed=seed)
-    after, _ = sketched(trained, seed=seed)
+    sketch, after = sketched(parameters, seed=seed), sketched(trained, seed=seed)
     with np.errstate(invalid="ignore"):
         return AnsweredModel(
             model=model,
-            entries=entries,
             sketch=sketch,
             update=after - sketch,
             clip=clip,
@@ -109,23 +104,21 @@ def answered(
         )
 
 
-def sketched(tensors: Mapping[str, npt.NDArray[np.generic]], *, seed: str) -> tuple[FloatArray, int]:
-    """(float64[128], the number of floating-point entries): linear in the tensors."""
-    rng = np.random.default_rng(int(seed, 16))
+def sketched(tensors: Mapping[str, npt.NDArray[np.generic]], *, seed: str) -> FloatArray:
+    """float64[128], linear in the floating-point tensors; one that is zero, or not there, changes nothing."""
     sketch = np.zeros(_BUCKETS)
-    entries = 0
-    for name in sorted(tensors):
-        values = np.asarray(tensors[name]).reshape(-1)
+    for name, array in tensors.items():
+        values = np.asarray(array).reshape(-1)
         if values.dtype.kind != "f":
             continue
-        entries += values.size
+        rng = np.random.default_rng([int(seed, 16), *name.encode()])
         for start in range(0, values.size, _PIECE):
             piece = values[start : start + _PIECE].astype(np.float64)
             code = rng.integers(0, 2 * _BUCKETS, size=piece.size, dtype=np.uint8)
             piece[code >= _BUCKETS] *= -1
             with np.errstate(invalid="ignore"):  # a model that is not finite has a sketch that is not
                 sketch += np.bincount(code % _BUCKETS, weights=piece, minlength=_BUCKETS)
-    return sketch, entries
+    return sketch
 
 
 def akin_models(
@@ -134,11 +127,9 @@ def akin_models(
     """The answered models from which this one differs by less than `part` of the update that was made from them."""
     if not part or not known:
         return ()
-    sketch, entries = sketched(parameters, seed=seed)
+    sketch = sketched(parameters, seed=seed)
     with np.errstate(invalid="ignore"):
-        return tuple(
-            one for one in known if one.entries == entries and _near(sketch - one.sketch, part * _norm(one.update))
-        )
+        return tuple(one for one in known if _near(sketch - one.sketch, part * _norm(one.update)))
 
 
 def akin_answers(model: str, known: Sequence[AnsweredModel], *, part: float) -> tuple[AnsweredModel, ...]:
@@ -152,11 +143,8 @@ def akin_answers(model: str, known: Sequence[AnsweredModel], *, part: float) -> 
             for one in known
             if part and one.model == model
             for other in known
-            if other.entries == one.entries
-            and (
-                _near(one.sketch - other.sketch, part * max(_norm(one.update), _norm(other.update)))
-                or _near(one.update - other.update, part * max(_norm(one.update), _norm(other.update)))
-            )
+            if _near(one.sketch - other.sketch, part * max(_norm(one.update), _norm(other.update)))
+            or _near(one.update - other.update, part * max(_norm(one.update), _norm(other.update)))
         )
 
 

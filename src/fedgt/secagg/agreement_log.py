@@ -78,7 +78,10 @@ class AgreementLog:
         """
         self.refresh()
         if self._root is not None:
-            others = [path for path in self._root.iterdir() if path.is_dir() and path != self._folder]
+            try:
+                others = [path for path in self._root.iterdir() if path.is_dir() and path != self._folder]
+            except OSError as error:
+                raise SpecError(f"{self._root} cannot be read: {error.strerror}") from error
             for path in {file for folder in others for file in folder.glob("*.json")} - self._elsewhere:
                 link = Link.from_json(_read(path))
                 self._elsewhere.add(path)
