@@ -93,30 +93,43 @@ def answered(
         clip: See `AnsweredModel`.
         fraction_bits: See `AnsweredModel`.
     """
-    sketch, after = sketched(parameters, seed=seed), sketched(trained, seed=seed)
-    with np.errstate(invalid="ignore"):
-        return AnsweredModel(
-            model=model,
-            sketch=sketch,
-            update=after - sketch,
-            clip=clip,
-            fraction_bits=fraction_bits,
-        )
+    return AnsweredModel(
+        model=model,
+        sketch=sketched(parameters, seed=seed),
+        update=sketched(trained, seed=seed, base=parameters),
+        clip=clip,
+        fraction_bits=fraction_bits,
+    )
 
 
-def sketched(tensors: Mapping[str, npt.NDArray[np.generic]], *, seed: str) -> FloatArray:
-    """float64[128], linear in the floating-point tensors; one that is zero, or not there, changes nothing."""
+def sketched(
+    tensors: Mapping[str, npt.NDArray[np.generic]],
+    *,
+    seed: str,
+    base: Mapping[str, npt.NDArray[np.generic]] | None = None,
+) -> FloatArray:
+    """float64[128], linear in the floating-point tensors; an entry that is zero, not finite or not there adds nothing.
+
+    Args:
+        tensors: Tensor name -> array.
+        seed: From `new_seed`.
+        base: Is taken away first, entry by entry: an update beside huge entries that nobody trains is seen all the same.
+    """
     sketch = np.zeros(_BUCKETS)
     for name, array in tensors.items():
         values = np.asarray(array).reshape(-1)
         if values.dtype.kind != "f":
             continue
+        ground = None if base is None else np.asarray(base[name]).reshape(-1)
         rng = np.random.default_rng([int(seed, 16), *name.encode()])
         for start in range(0, values.size, _PIECE):
             piece = values[start : start + _PIECE].astype(np.float64)
-            code = rng.integers(0, 2 * _BUCKETS, size=piece.size, dtype=np.uint8)
-            piece[code >= _BUCKETS] *= -1
-            with np.errstate(invalid="ignore"):  # a model that is not finite has a sketch that is not
+            with np.errstate(invalid="ignore", over="ignore"):
+                if ground is not None:
+                    piece -= ground[start : start + _PIECE]
+                piece[~np.isfinite(piece)] = 0.0
+                code = rng.integers(0, 2 * _BUCKETS, size=piece.size, dtype=np.uint8)
+                piece[code >= _BUCKETS] *= -1
                 sketch += np.bincount(code % _BUCKETS, weights=piece, minlength=_BUCKETS)
     return sketch
 
