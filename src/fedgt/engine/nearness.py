@@ -162,9 +162,10 @@ def akin_answers(model: str, known: Sequence[AnsweredModel], *, part: float) -> 
 
 
 def _near(difference: FloatArray, within: float) -> bool:
-    # Whatever cannot be compared, such as a model that is not finite, counts as near.
-    return not np.linalg.norm(difference) >= within
+    # Whatever cannot be compared, such as numbers that are too large, counts as near.
+    return not _norm(difference) >= within
 
 
 def _norm(sketch: FloatArray) -> float:
-    return float(np.linalg.norm(sketch))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(np.linalg.norm(sketch))
