@@ -340,16 +340,16 @@ def test_two_registries_in_one_journal_folder_share_the_account(tmp_path: Path) 
     """A new registry is a new chain; the data are the same."""
     old = LyingServer(NAMES[:8], ClientPolicy(privacy=PROMISE, colluders=0), folder=tmp_path)
     assert old.open(old.play(old.plan(NAMES[:8])))
-    people = Consortium(
-        server=old.people.server, clients={**old.people.clients, NAMES[8]: Identity.generate(NAMES[8])}
-    )
+    people = Consortium(server=old.people.server, clients={**old.people.clients, NAMES[8]: Identity.generate(NAMES[8])})
     new = LyingServer(NAMES, ClientPolicy(privacy=PROMISE, colluders=0), folder=tmp_path, people=people)
     assert not new.open(new.play(new.plan(NAMES[1:8])))
     assert not new.open(new.play(new.plan(NAMES)))
     assert all("mix only c8" in new.refusals[name] for name in NAMES[:8])
 
 
-@pytest.mark.xfail(strict=True, reason="a new registry begins a new chain: who signed nothing in the old one knows nothing")
+@pytest.mark.xfail(
+    strict=True, reason="a new registry begins a new chain: who signed nothing in the old one knows nothing"
+)
 def test_a_new_registry_does_not_hide_the_old_account_from_those_who_have_not_signed_it(tmp_path: Path) -> None:
     """Three of five sign the first sum; the five that know nothing of it are a quorum of the nine."""
     policy = ClientPolicy(privacy=PROMISE, colluders=0)

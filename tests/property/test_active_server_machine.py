@@ -1,8 +1,8 @@
 """A server that lies, as a state machine: it drops, reorders, replays, splits, invents, hides and rewinds at will.
 
-It has the keys of c colluding clients, and honest clients restart or run as two processes whenever it helps. The invariant: of
-everything that it can unmask by then, no combination mixes fewer than r - c honest clients about one global model, nearly
-the same ones counted as one. What "can unmask" means is `LyingServer.components`; at the end of a schedule the secrets are
+It has the keys of c colluding clients, and honest clients restart or run as two processes whenever it helps. The invariant:
+of everything that it can unmask by then, no combination mixes fewer than r - c honest clients about one global model, nearly
+equal ones counted as one. What "can unmask" means is `LyingServer.components`; at the end of a schedule the secrets are
 really combined, and the sums compared with the vectors that were put in.
 """
 
@@ -36,7 +36,7 @@ NAMES = tuple("abcdefg")
 SAMPLES = {name: 1 + number % 3 for number, name in enumerate(NAMES)}
 IDENTITIES = {name: Identity.generate(name) for name in NAMES}
 SERVER = Identity.generate("server")
-MEMORY = Path("/dev/shm")  # noqa: S108 - where there is one: the journals are synchronised at every step
+MEMORY = Path("/dev/shm")
 
 some = st.sets(st.sampled_from(NAMES))
 nobody = st.just(frozenset[str]())
@@ -356,8 +356,9 @@ class ActiveServer(RuleBasedStateMachine):
                         found = self.server.unmasked(attempt, group, members)
                         np.testing.assert_array_equal(found, sum_of(self.server, attempt, group, members))
         finally:
-            if getattr(self, "folder", None) is not None:
-                shutil.rmtree(self.folder)
+            folder: Path | None = getattr(self, "folder", None)
+            if folder is not None:
+                shutil.rmtree(folder)
 
 
 def sum_of(server: LyingServer, attempt: Attempt, group: int, members: Sequence[int]) -> Any:
