@@ -114,6 +114,13 @@ def test_sums_of_one_model_are_not_clipped_or_rounded_in_two_ways(colluders: int
     assert all("nearly the same model was answered with clip 8" in server.refusals[name] for name in server.honest)
 
 
+def test_a_policy_that_knows_no_near_models_looks_at_the_rounding_of_the_same_one() -> None:
+    server = LyingServer(NAMES, ClientPolicy(privacy=PROMISE, near_model=0.0))
+    assert opened(server, NAMES)
+    assert not opened(server, NAMES, run="another", encoding=FixedPoint(clip=1.0, fraction_bits=16, ring_bits=32))
+    assert opened(server, NAMES, sent=model(1, 1e-9), run="a third")
+
+
 @COLLUDERS
 def test_the_number_of_clipped_entries_of_one_client_is_not_singled_out(colluders: int) -> None:
     """It travels without a weight: rows that are far apart in the updates differ by one client in the counts."""

@@ -292,7 +292,11 @@ class ClientEndpoint:
                 require_promise({}, "", [*state.rows, *rows], promised=self._policy.privacy)
             if self._log is not None:
                 near = akin_models(
-                    message.parameters, self._journal.models, part=self._policy.near_model, seed=self._journal.seed
+                    message.parameters,
+                    self._journal.models,
+                    model=plan.inputs.get("model", ""),
+                    part=self._policy.near_model,
+                    seed=self._journal.seed,
                 )
                 self._count_as_one(session, near)
             self._journal.begin(plan.run, plan.round, plan.purpose)
@@ -388,7 +392,7 @@ class ClientEndpoint:
             state.samples = int(trained.samples)
             # A copy: a client that goes on training in the same memory must not change what later sums of the round see.
             state.trained = MappingProxyType({name: np.array(trained.parameters[name]) for name in state.parameters})
-            if self._log is not None and self._policy.near_model:
+            if self._log is not None:
                 self._remember(state, session)
         weight = plan.weights[self._id]
         if weight not in (1, state.samples):

@@ -135,29 +135,38 @@ def sketched(
 
 
 def akin_models(
-    parameters: Parameters, known: Sequence[AnsweredModel], *, part: float, seed: str
+    parameters: Parameters, known: Sequence[AnsweredModel], *, model: str, part: float, seed: str
 ) -> tuple[AnsweredModel, ...]:
-    """The answered models from which this one differs by less than `part` of the update that was made from them."""
+    """The answered models that count as one with this: the same, and those that differ by less than `part` of an update.
+
+    Args:
+        parameters: The global model.
+        known: What was answered.
+        model: The hash of the global model.
+        part: Of the update that was made from the other one; 0 for the same only.
+        seed: As for `answered`.
+    """
     if not part or not known:
-        return ()
+        return tuple(one for one in known if one.model == model)
     sketch = sketched(parameters, seed=seed)
     with np.errstate(invalid="ignore"):
-        return tuple(one for one in known if _near(sketch - one.sketch, part * _norm(one.update)))
+        return tuple(one for one in known if one.model == model or _near(sketch - one.sketch, part * _norm(one.update)))
 
 
 def akin_answers(model: str, known: Sequence[AnsweredModel], *, part: float) -> tuple[AnsweredModel, ...]:
-    """The answered models that count as one with an answered one: they, or the updates, differ by less than `part`.
+    """The same for a model that was answered itself: it, or the update, differs by less than `part` of either update.
 
     It does not matter which of two was answered first: another process may have answered, and signed, in between.
     """
+
+    def akin(one: AnsweredModel, other: AnsweredModel) -> bool:
+        within = part * max(_norm(one.update), _norm(other.update))
+        return _near(one.sketch - other.sketch, within) or _near(one.update - other.update, within)
+
+    own = [one for one in known if one.model == model]
     with np.errstate(invalid="ignore"):
         return tuple(
-            other
-            for one in known
-            if part and one.model == model
-            for other in known
-            if _near(one.sketch - other.sketch, part * max(_norm(one.update), _norm(other.update)))
-            or _near(one.update - other.update, part * max(_norm(one.update), _norm(other.update)))
+            other for other in known if other.model == model or (part and any(akin(one, other) for one in own))
         )
 
 

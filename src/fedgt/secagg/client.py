@@ -119,8 +119,11 @@ class ClientSession:
         Raises:
             PolicyError: If what is planned would break the promise then.
         """
-        if self._signatory is not None and models:
-            self._signatory.akin |= frozenset(models)
+        if self._signatory is None:
+            return
+        more = frozenset(models) - self._signatory.akin - {self.plan.inputs.get("model", "")}
+        if more:
+            self._signatory.akin |= more
             self._signatory.require_promise(self.plan, planned_rows(self.plan))
 
     @property

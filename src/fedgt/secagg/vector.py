@@ -137,7 +137,7 @@ def client_chunks(
     point = np.clip(flat, -plan.update_clip, plan.update_clip)
     origin = flatten(center, plan, owner=client, what="center")
     distance = float(np.linalg.norm(origin - point))
-    if wary:
+    if wary and point.any():  # who has learned nothing has nothing to hide
         _require_secret_weight(plan, client, origin, distance)
     extended = np.append(point, 1.0)
     step = CHUNK_BYTES // dtype.itemsize
