@@ -35,7 +35,6 @@ pip compiles all of it unless told `--no-compile`, which adds 132 MB. The aim is
 | numpy | 57 | arrays |
 | scikit-learn | 31 | k-means of the paper's screen, the digits |
 | cryptography | 15 | keys, signatures, ciphers |
-| pycryptodome | 6 | Shamir's secret sharing |
 | all others | 21 | fedgt itself 1.1 |
 
 numpy, scipy and scikit-learn are 202 MB, much of it their own tests and a library for linear algebra each.

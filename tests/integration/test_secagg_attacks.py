@@ -26,7 +26,7 @@ from fedgt.secagg.messages import (
     read_stage_message,
     stage_message,
 )
-from fedgt.secagg.shares import SECRET_BYTES, combine_shares
+from fedgt.secagg.shares import SHARE_BYTES, combine_shares
 from secagg_lab import FOUR, UPDATE, Consortium, asked_to_open, make_plan, play, proposed, read
 
 
@@ -148,7 +148,7 @@ def test_split_views_open_a_sum_of_two_in_anonymous_mode() -> None:
         request = stage_message(plan, "unmask", name, [GroupPart(group=0, members=alive, dropped=dropped)])
         reply = read_stage_message(sessions[name].unmask(request), plan=plan, stage="unmask", client=name)
         for order, owner in enumerate((*alive, *dropped)):
-            share = bytes(reply.parts[0].body[order * SECRET_BYTES : (order + 1) * SECRET_BYTES])
+            share = bytes(reply.parts[0].body[order * SHARE_BYTES : (order + 1) * SHARE_BYTES])
             shares.setdefault(("own" if owner in alive else "key", owner), {})[position] = share
     vectors = {
         name: np.frombuffer(
@@ -238,7 +238,7 @@ def test_of_no_client_both_secrets_are_released() -> None:
         request = read(plan, "unmask", name, down["unmask"][name]).parts[0]
         reply = read(plan, "unmask", name, back["unmask"][name]).parts[0]
         assert (request.members, request.dropped) == ((0, 1, 2), (3,))
-        assert len(reply.body) == SECRET_BYTES * 4
+        assert len(reply.body) == SHARE_BYTES * 4
 
 
 def test_colluders_below_the_threshold_cannot_recover_a_secret() -> None:
@@ -248,8 +248,8 @@ def test_colluders_below_the_threshold_cannot_recover_a_secret() -> None:
     known = {1: bytes(sessions["b"]._groups[0].held[0]), 2: bytes(sessions["c"]._groups[0].held[0])}
     secret = bytes(sessions["a"]._groups[0].secret)
     with pytest.raises(TooFewSharesError):
-        combine_shares({p: share[SECRET_BYTES:] for p, share in known.items()}, threshold=3)
-    guess = combine_shares({p: share[SECRET_BYTES:] for p, share in known.items()}, threshold=2)
+        combine_shares({p: share[SHARE_BYTES:] for p, share in known.items()}, threshold=3)
+    guess = combine_shares({p: share[SHARE_BYTES:] for p, share in known.items()}, threshold=2)
     assert guess != secret
 
 
@@ -269,7 +269,7 @@ def test_a_late_input_of_a_client_that_was_declared_dropped_stays_hidden() -> No
     shares = {}
     for position, name in enumerate("abc"):
         body = read(plan, "unmask", name, back["unmask"][name]).parts[0].body
-        shares[position] = bytes(body[3 * SECRET_BYTES :])
+        shares[position] = bytes(body[3 * SHARE_BYTES :])
     key = X25519PrivateKey.from_private_bytes(combine_shares(shares, threshold=3))
     vector = np.frombuffer(read(plan, "masked", "d", late["d"]).parts[0].body[:16], dtype="<u4").copy()
     keys = read(plan, "shares", "a", down["shares"]["a"]).parts[0].body

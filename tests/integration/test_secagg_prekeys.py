@@ -16,6 +16,7 @@ from fedgt.secagg import AgreementLog, ClientPolicy, Credentials, PrekeyRequest,
 from fedgt.secagg.masks import GroupContext
 from fedgt.secagg.membership import public_bytes
 from fedgt.secagg.messages import SIGNED_STAGES, GroupPart, begin_message, read_begin_message, stage_message
+from fedgt.secagg.opening import parcel_for
 from fedgt.secagg.prekeys import MOST_PREKEYS, read_prekeys
 from fedgt.types import Parameters
 from secagg_lab import FOUR, LEAST, UPDATE, Consortium, allow, drawn, make_plan, play, published, read
@@ -153,14 +154,14 @@ def test_clients_with_two_plans_for_one_round_cannot_read_each_others_shares() -
     begins = {name: begun(other if name == "a" else one, prekeys) for name in "abcd"}
     shared = {name: sessions[name].begin(begins[name], prekeys[name]) for name in "abcd"}
     parcels = {name: read(other if name == "a" else one, "shares", name, shared[name]).parts[0].body for name in "abcd"}
-    size = len(parcels["a"]) // 3
     key = X25519PrivateKey.generate().public_key().public_bytes_raw()
     for name, plan in (("a", other), ("b", one)):
         position = "abcd".index(name)
         body = [key]
-        for sender in "abcd".replace(name, ""):
-            order = position - ("abcd".index(sender) < position)
-            body.append(bytes(parcels[sender][order * size : (order + 1) * size]))
+        for sender in range(4):
+            if sender != position:
+                shared_out = memoryview(parcels["abcd"[sender]])
+                body.append(bytes(parcel_for(shared_out, (0, 1, 2, 3), sender, position)))
         part = GroupPart(group=0, members=(0, 1, 2, 3), body=b"".join(body))
         reply = sessions[name].masked(stage_message(plan, "masked", name, [part], identity=FOUR.server), UPDATE)
         assert b"cannot be read: changed, or made for something else" in reply

@@ -17,13 +17,13 @@ from fedgt.secagg import (
     TensorSpec,
 )
 from fedgt.secagg.masks import KEY_BYTES, MaskStream, mask_scratch, pair_seed
-from fedgt.secagg.membership import PARCEL_BYTES
+from fedgt.secagg.membership import shared_bytes
 from fedgt.secagg.messages import (
     SIGNED_STAGES,
     GroupPart,
     stage_message,
 )
-from fedgt.secagg.shares import SECRET_BYTES, combine_shares
+from fedgt.secagg.shares import SHARE_BYTES, combine_shares
 from secagg_lab import FOUR, UPDATE, answer, make_plan, play, proposed, read
 
 # Replays and forgeries --------------------------------------------------------------------------------------------
@@ -171,8 +171,8 @@ def test_what_a_client_sends_and_receives_contains_none_of_its_secrets() -> None
     wire = [message for stage in (*down.values(), *back.values()) for message in stage.values()]
     assert not any(secret in message for secret in secrets for message in wire)
     parcels = read(plan, "shares", "a", back["shares"]["a"]).parts[0].body
-    assert len(parcels) == 3 * PARCEL_BYTES
-    assert not any(bytes(share)[:SECRET_BYTES] in bytes(parcels) for share in membership.held.values())
+    assert len(parcels) == shared_bytes(4)
+    assert not any(bytes(share)[:SHARE_BYTES] in bytes(parcels) for share in membership.held.values())
 
 
 def test_without_one_honest_peer_nothing_hides_and_with_one_everything_does() -> None:
@@ -203,7 +203,9 @@ def test_a_mask_key_that_is_rebuilt_in_one_group_is_worth_nothing_in_another() -
     sessions = FOUR.sessions(plan)
     play(plan, sessions=sessions, until="unmask")
     first, second = (sessions["a"]._groups[group] for group in (0, 1))
-    key = combine_shares({p: bytes(sessions[n]._groups[0].held[0])[:32] for p, n in enumerate("abcd")}, threshold=3)
+    key = combine_shares(
+        {p: bytes(sessions[n]._groups[0].held[0])[:SHARE_BYTES] for p, n in enumerate("abcd")}, threshold=3
+    )
     assert key == first.mask_key.private_bytes_raw()
     assert key != second.mask_key.private_bytes_raw()
     rebuilt = X25519PrivateKey.from_private_bytes(key)

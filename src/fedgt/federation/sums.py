@@ -147,6 +147,10 @@ def take(
         for one in sums.sums
     )
     warnings = [*sums.warnings, *_dominated(groups, weights, purpose)]
+    for one in sums.sums:
+        warnings += [
+            f"round {round}, {purpose}, group {one.group}: {client} {what}" for client, what in one.faults.items()
+        ]
     clipped = sum(one.clipped for one in sums.sums)
     if clipped:
         warnings.append(

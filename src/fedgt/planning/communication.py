@@ -19,9 +19,9 @@ from fedgt.secagg.agreement_log import Head, head_bytes
 from fedgt.secagg.frames import pack
 from fedgt.secagg.identity import SIGNATURE_BYTES
 from fedgt.secagg.masks import KEY_BYTES, TAG_BYTES
-from fedgt.secagg.membership import PARCEL_BYTES, PUBLIC_BYTES
+from fedgt.secagg.membership import PARCEL_BYTES, PUBLIC_BYTES, shared_bytes
 from fedgt.secagg.messages import SIGNED_STAGES, STAGES, StageMessage, plan_message
-from fedgt.secagg.shares import SECRET_BYTES
+from fedgt.secagg.shares import SHARE_BYTES
 
 PAPER_MODEL = (TensorSpec(name="weight", shape=(10, 784)), TensorSpec(name="bias", shape=(10,)))
 """The one-layer network that the paper trains on MNIST: 7,850 entries."""
@@ -137,10 +137,10 @@ def plan_bytes(
         sizes = {group: len(plan.groups[group]) for group in groups}
         replies = {
             "keys": dict.fromkeys(groups, public),
-            "shares": {group: PARCEL_BYTES * (size - 1) for group, size in sizes.items()},
+            "shares": {group: shared_bytes(size) for group, size in sizes.items()},
             "masked": dict.fromkeys(groups, vector),
             "agree": dict.fromkeys(groups, 0),
-            "unmask": {group: SECRET_BYTES * size for group, size in sizes.items()},
+            "unmask": {group: SHARE_BYTES * size for group, size in sizes.items()},
         }
         requests = {
             "shares": {group: public * size for group, size in sizes.items()},

@@ -192,9 +192,11 @@ def fit_fixed_point(
         ModulusOverflowError: If the worst-case sum fits into no allowed ring; the message shows the arithmetic.
     """
     for bits in RING_BITS if ring_bits is None else (ring_bits,):
+        # Of two rings the larger, unless the smaller has a bit to spare: a sum that its members cannot reach is seen then.
+        spare = 2 if ring_bits is None and bits != RING_BITS[-1] else 1
         try:
             encoding = FixedPoint(clip=clip, fraction_bits=fraction_bits, ring_bits=bits)
-            encoding.require_room(weight_sum)
+            encoding.require_room(spare * weight_sum)
         except ModulusOverflowError:
             if bits == (ring_bits or RING_BITS[-1]):
                 raise

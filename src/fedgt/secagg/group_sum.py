@@ -1,7 +1,7 @@
 """What the server learns about a group, and whom it asks before it learns it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from fedgt.types import FloatArray
@@ -25,6 +25,7 @@ class GroupSum:
         weight: The sum of the members' weights.
         clipped: How many entries the members clipped, together; 0 if erased.
         beta_total: The sum of the Weiszfeld weights beta; None for task "mean" or if erased.
+        faults: Client -> what it has provably done wrong when the group was opened, such as releasing a false share.
     """
 
     group: int
@@ -36,3 +37,4 @@ class GroupSum:
     weight: int
     clipped: int
     beta_total: float | None = None
+    faults: Mapping[str, str] = field(default_factory=dict)

@@ -1,9 +1,10 @@
 """One client in one group: its secrets, and what it does with them at each stage."""
 
+import hashlib
 import os
 from dataclasses import dataclass, field
 
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from fedgt.errors import ProtocolError
 from fedgt.secagg.agreement import keys_digest
@@ -22,12 +23,17 @@ from fedgt.secagg.masks import (
 )
 from fedgt.secagg.messages import GroupPart
 from fedgt.secagg.plan import RoundPlan
-from fedgt.secagg.shares import SECRET_BYTES, split_secret
+from fedgt.secagg.shares import SECRET_BYTES, SHARE_BYTES, split_secret
 
 PUBLIC_BYTES = 3 * KEY_BYTES
 """Public key for shares | public key for masks | commitment to the self-mask secret."""
-PARCEL_BYTES = 2 * SECRET_BYTES + TAG_BYTES
-"""Encrypted: share of the mask key | share of the self-mask secret."""
+HASH_BYTES = 16
+PAIR_BYTES = 2 * SHARE_BYTES
+"""Share of the mask key | share of the self-mask secret: what one client holds of another."""
+PARCEL_BYTES = PAIR_BYTES + TAG_BYTES + 2 * HASH_BYTES
+"""The pair encrypted | the hashes of both shares in clear, by which a share that is released can be checked."""
+OWN_BYTES = 2 * HASH_BYTES
+"""Of the shares that a client keeps itself, only the hashes travel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,23 +135,20 @@ class Membership:
             raise ProtocolError(f"group {part.group}: two clients have the same public key")
 
     def share_out(self) -> bytes:
-        """One encrypted parcel per peer, in the order of positions; the client's own shares stay here."""
+        """By position: per peer its encrypted parcel and hashes; of the own shares, which stay here, the hashes."""
         count = len(self.clients)
         key_shares = split_secret(self.mask_key.private_bytes_raw(), threshold=self.threshold, count=count)
         secret_shares = split_secret(self.secret, threshold=self.threshold, count=count)
         self.held[self.position] = bytearray(key_shares[self.position] + secret_shares[self.position])
-        return b"".join(
-            encrypt_share(
-                self.context,
-                self.share_key,
-                public[:KEY_BYTES],
-                sender=self.clients[self.position],
-                receiver=self.clients[peer],
-                share=key_shares[peer] + secret_shares[peer],
-            )
-            for peer, public in self.peers.items()
-            if peer != self.position
-        )
+        me = self.clients[self.position]
+        pieces = []
+        for peer, public in self.peers.items():
+            them, pair = self.clients[peer], key_shares[peer] + secret_shares[peer]
+            if peer != self.position:
+                to = public[:KEY_BYTES]
+                pieces.append(encrypt_share(self.context, self.share_key, to, sender=me, receiver=them, share=pair))
+            pieces.append(pair_hashes(self.context, me, them, pair))
+        return b"".join(pieces)
 
     def open_parcels(self, part: GroupPart, *, tagged: bool) -> None:
         """Decrypt what the peers have shared; nobody's input is masked before all shares are readable.
@@ -155,7 +158,7 @@ class Membership:
             tagged: Whether the masked vector will carry a tag.
 
         Raises:
-            ProtocolError: If a share cannot be read.
+            ProtocolError: If a share cannot be read, or is not the one that its dealer has published the hash of.
         """
         senders = [position for position in part.members if position != self.position]
         start = KEY_BYTES if tagged else 0
@@ -165,14 +168,19 @@ class Membership:
         if tagged:
             self.tag_key = tag_key(self.context, self.share_key, server, self.clients[self.position])
         for order, position in enumerate(senders):
-            self.held[position] = decrypt_share(
+            sender, me = self.clients[position], self.clients[self.position]
+            parcel = body[order * PARCEL_BYTES : (order + 1) * PARCEL_BYTES]
+            pair = decrypt_share(
                 self.context,
                 self.share_key,
                 self.peers[position][:KEY_BYTES],
-                sender=self.clients[position],
-                receiver=self.clients[self.position],
-                ciphertext=body[order * PARCEL_BYTES : (order + 1) * PARCEL_BYTES],
+                sender=sender,
+                receiver=me,
+                ciphertext=parcel[: -2 * HASH_BYTES],
             )
+            if len(pair) != PAIR_BYTES or pair_hashes(self.context, sender, me, pair) != parcel[-2 * HASH_BYTES :]:
+                raise ProtocolError(f"group {part.group}: the shares from {sender} are not those of its hashes")
+            self.held[position] = pair
 
     def mask_streams(self) -> list[MaskStream]:
         """The own mask, and one with each peer that shared: added if this client comes first, else subtracted."""
@@ -200,8 +208,8 @@ class Membership:
 
     def shares_for(self, part: GroupPart) -> bytes:
         """Of each member that is alive the share of its own secret, of each that dropped that of its mask key."""
-        pieces = [self.held[position][SECRET_BYTES:] for position in part.members]
-        pieces += [self.held[position][:SECRET_BYTES] for position in part.dropped]
+        pieces = [self.held[position][SHARE_BYTES:] for position in part.members]
+        pieces += [self.held[position][:SHARE_BYTES] for position in part.dropped]
         return b"".join(pieces)
 
     @property
@@ -210,9 +218,45 @@ class Membership:
         return keys_digest(self.clients, {position: self.peers[position] for position in self.held})
 
 
+def shared_bytes(members: int) -> int:
+    """The number of bytes in which a client shares its secrets among so many members of a group, itself included."""
+    return PARCEL_BYTES * (members - 1) + OWN_BYTES
+
+
+def pair_hashes(context: GroupContext, dealer: str, holder: str, pair: bytes | bytearray) -> bytes:
+    """Hashes of either share of a pair. Shares are random elements of a large field, so hashes reveal nothing of them."""
+    return b"".join(
+        share_hash(context, use, dealer, holder, pair[start : start + SHARE_BYTES])
+        for use, start in (("mask key", 0), ("self-mask", SHARE_BYTES))
+    )
+
+
+def share_hash(
+    context: GroupContext, use: str, dealer: str, holder: str, share: bytes | bytearray | memoryview
+) -> bytes:
+    """The first half of the SHA-256 of one share, bound to its group, its use, its dealer and its holder."""
+    return hashlib.sha256(context.info("share hash", use, dealer, holder) + bytes(share)).digest()[:HASH_BYTES]
+
+
 def public_bytes(credentials: Credentials | None) -> int:
     """The number of bytes that each member publishes per group."""
     return PUBLIC_BYTES + (0 if credentials is None else SIGNATURE_BYTES)
+
+
+def require_usable(own: X25519PrivateKey, public: bytes | memoryview) -> None:
+    """Check that both public keys of a client can be agreed with, and are two.
+
+    Raises:
+        ProtocolError: If they are equal, or one is no usable point: peers would end their sessions over it.
+    """
+    first, second = (bytes(public[start : start + KEY_BYTES]) for start in (0, KEY_BYTES))
+    if first == second:
+        raise ProtocolError("its two public keys are the same")
+    for key in (first, second):
+        try:
+            own.exchange(X25519PublicKey.from_public_bytes(key))
+        except ValueError as error:
+            raise ProtocolError("a public key of it is not a usable X25519 point") from error
 
 
 def keys_statement(context: GroupContext, client: str, public: bytes | memoryview) -> bytes:

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from fedgt.errors import ProtocolError
+from fedgt.errors import ProtocolError, TooFewSharesError
 from fedgt.secagg.agreement import OpenedGroup, keys_digest
 from fedgt.secagg.fixed_point import RingArray
 from fedgt.secagg.masks import KEY_BYTES, GroupContext, add_mask, pair_seed, seed_commitment, self_seed
-from fedgt.secagg.membership import PARCEL_BYTES, PUBLIC_BYTES
+from fedgt.secagg.membership import HASH_BYTES, OWN_BYTES, PARCEL_BYTES, PUBLIC_BYTES, share_hash
 from fedgt.secagg.plan import RoundPlan
-from fedgt.secagg.shares import SECRET_BYTES, combine_shares
+from fedgt.secagg.shares import SHARE_BYTES, combine_shares
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,7 +30,8 @@ class ServerGroup:
     dropped: dict[str, str] = field(default_factory=dict)
     public: dict[int, memoryview] = field(default_factory=dict)
     sharers: tuple[int, ...] = ()
-    parcels: dict[int, memoryview] = field(default_factory=dict)
+    hashes: dict[int, dict[int, bytes]] = field(default_factory=dict)
+    faults: dict[str, str] = field(default_factory=dict)
     alive: tuple[int, ...] = ()
     total: RingArray | None = None
 
@@ -54,30 +55,30 @@ class ServerGroup:
 def open_group(plan: RoundPlan, group: ServerGroup, replies: Mapping[int, memoryview]) -> None:
     """Take the masks off the total of a group, in place.
 
+    A released share that is not the one of its hash is left out, and its holder is named: it has seen the same hash before
+    it masked. Shares that are right by their hashes and belong to no secret, or to another one than was committed to, name
+    their dealer.
+
     Args:
         plan: The plan.
-        group: What was collected of it.
+        group: What was collected of it; `faults` is added to.
         replies: Position -> the shares that it released, in the order alive, gone.
 
     Raises:
-        ProtocolError: If too few shares came, or they do not give the secret that the client committed to.
+        ProtocolError: If too few good shares came, or a dealer's shares are not those of its secret.
     """
     total = group.total
     if total is None:
         raise ProtocolError("there is no masked total")
     context = GroupContext.of(plan, group.index)
-    for order, owner in enumerate((*group.alive, *group.gone)):
-        client = group.clients[owner]
-        shares = {holder: body[order * SECRET_BYTES : (order + 1) * SECRET_BYTES] for holder, body in replies.items()}
-        secret = combine_shares(shares, threshold=group.threshold)
-        if owner in group.alive:
-            if seed_commitment(group.published_in, secret, client) != group.public[owner][2 * KEY_BYTES : PUBLIC_BYTES]:
-                raise ProtocolError(f"the shares of {client} do not give the secret that it committed to")
-            add_mask(total, self_seed(context, secret, client), subtract=True)
-            continue
-        key = X25519PrivateKey.from_private_bytes(secret)
-        if key.public_key().public_bytes_raw() != group.public[owner][KEY_BYTES : 2 * KEY_BYTES]:
-            raise ProtocolError(f"the shares of {client} do not give the key that it published")
+    secrets = {
+        owner: _rebuilt(context, group, owner, order, replies)
+        for order, owner in enumerate((*group.alive, *group.gone))
+    }
+    for owner in group.alive:
+        add_mask(total, self_seed(context, secrets[owner], group.clients[owner]), subtract=True)
+    for owner in group.gone:
+        key = X25519PrivateKey.from_private_bytes(secrets[owner])
         for peer in group.alive:
             # The peer's input still holds the mask of the pair: added if the peer comes first, else subtracted.
             low, high = sorted((peer, owner))
@@ -86,7 +87,50 @@ def open_group(plan: RoundPlan, group: ServerGroup, replies: Mapping[int, memory
             add_mask(total, seed, subtract=peer == low)
 
 
+def _rebuilt(
+    context: GroupContext, group: ServerGroup, owner: int, order: int, replies: Mapping[int, memoryview]
+) -> bytes:
+    """The secret of one owner from the good shares: its self-mask secret, or the mask key of one that dropped."""
+    dealer, alive = group.clients[owner], owner in group.alive
+    good = {}
+    for holder, body in replies.items():
+        share, name = body[order * SHARE_BYTES : (order + 1) * SHARE_BYTES], group.clients[holder]
+        expected = group.hashes[owner][holder][HASH_BYTES if alive else 0 :][:HASH_BYTES]
+        if share_hash(context, "self-mask" if alive else "mask key", dealer, name, share) == expected:
+            good[holder] = share
+        else:
+            group.faults[name] = f"released a share of {dealer} that is not the one it was given"
+    try:
+        secret = combine_shares(good, threshold=group.threshold)
+    except TooFewSharesError as error:
+        raise ProtocolError(f"{len(good)} good shares of {dealer}, {group.threshold} are needed") from error
+    except ProtocolError as error:
+        group.faults[dealer] = "dealt shares that belong to no secret"
+        raise ProtocolError(f"the shares that {dealer} dealt belong to no secret") from error
+    if alive:
+        right = seed_commitment(group.published_in, secret, dealer) == group.public[owner][2 * KEY_BYTES : PUBLIC_BYTES]
+    else:
+        key = X25519PrivateKey.from_private_bytes(secret)
+        right = key.public_key().public_bytes_raw() == group.public[owner][KEY_BYTES : 2 * KEY_BYTES]
+    if not right:
+        group.faults[dealer] = "dealt shares of another secret than it committed to"
+        raise ProtocolError(f"the shares that {dealer} dealt do not give the secret that it committed to")
+    return secret
+
+
 def parcel_for(parcels: memoryview, published: tuple[int, ...], sender: int, receiver: int) -> memoryview:
-    """The parcel for one receiver, out of a sender's parcels for all that published keys except itself."""
-    order = published.index(receiver) - (published.index(sender) < published.index(receiver))
-    return parcels[order * PARCEL_BYTES : (order + 1) * PARCEL_BYTES]
+    """The parcel for one receiver with its hashes, out of what a sender shared among all that published keys."""
+    start = _start(published, sender, receiver)
+    return parcels[start : start + PARCEL_BYTES]
+
+
+def hashes_for(parcels: memoryview, published: tuple[int, ...], sender: int, holder: int) -> bytes:
+    """The two hashes of what a sender gave to a holder, itself included."""
+    stop = _start(published, sender, holder) + (OWN_BYTES if sender == holder else PARCEL_BYTES)
+    return bytes(parcels[stop - OWN_BYTES : stop])
+
+
+def _start(published: tuple[int, ...], sender: int, receiver: int) -> int:
+    order = published.index(receiver)
+    own = published.index(sender) < order
+    return order * PARCEL_BYTES - (PARCEL_BYTES - OWN_BYTES if own else 0)

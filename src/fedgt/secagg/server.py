@@ -23,7 +23,7 @@ from fedgt.secagg.frames import Sender
 from fedgt.secagg.group_sum import Authorise, GroupSum
 from fedgt.secagg.identity import Credentials
 from fedgt.secagg.masks import KEY_BYTES, TAG_BYTES, GroupContext, tag_key
-from fedgt.secagg.membership import PARCEL_BYTES, public_bytes, verify_keys
+from fedgt.secagg.membership import public_bytes, require_usable, shared_bytes, verify_keys
 from fedgt.secagg.messages import (
     SIGNED_STAGES,
     STAGES,
@@ -34,11 +34,11 @@ from fedgt.secagg.messages import (
     read_stage_message,
     stage_message,
 )
-from fedgt.secagg.opening import ServerGroup, open_group, parcel_for
+from fedgt.secagg.opening import ServerGroup, hashes_for, open_group, parcel_for
 from fedgt.secagg.plan import RoundPlan
 from fedgt.secagg.prekeys import read_prekeys
-from fedgt.secagg.shares import SECRET_BYTES
-from fedgt.secagg.vector import read_sum
+from fedgt.secagg.shares import SHARE_BYTES
+from fedgt.secagg.vector import read_sum, require_range
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class ServerSession:
             body = b"".join(group.public[position] for position in members)
             for position in members:
                 part = GroupPart(group=group.index, members=members, body=body)
-                self._ask(requests, group, position, part, PARCEL_BYTES * (len(members) - 1))
+                self._ask(requests, group, position, part, shared_bytes(len(members)))
         return self._messages("shares", requests)
 
     def begin(self, published: Mapping[str, bytes], failures: Mapping[str, str] = _NO_FAILURES) -> dict[str, bytes]:
@@ -163,7 +163,7 @@ class ServerSession:
                 )
             )
             for position in members:
-                due = PARCEL_BYTES * (len(members) - 1)
+                due = shared_bytes(len(members))
                 self._asked.setdefault(group.clients[position], {})[group.index] = due
         message = begin_message(self._plan, parts, identity=self._identity)
         return dict.fromkeys(sorted(self._asked), message)
@@ -179,9 +179,14 @@ class ServerSession:
         requests: dict[str, list[GroupPart]] = {}
         for group in self._running():
             group.sharers = tuple(sorted(group.present))
+            shared, everybody = collected[group.index], published[group.index]
+            group.hashes = {
+                sender: {holder: hashes_for(shared[sender], everybody, sender, holder) for holder in group.sharers}
+                for sender in group.sharers
+            }
             for receiver in group.sharers:
                 parcels = [
-                    parcel_for(collected[group.index][sender], published[group.index], sender, receiver)
+                    parcel_for(shared[sender], everybody, sender, receiver)
                     for sender in group.sharers
                     if sender != receiver
                 ]
@@ -235,14 +240,14 @@ class ServerSession:
         if (authorise is None) != (self._credentials is not None):
             raise ProtocolError("authorise belongs to the stage after masked: agree with identities, else unmask")
         if authorise is not None:
-            return self._ask_to_open("unmask", replies, failures, authorise, SECRET_BYTES)
+            return self._ask_to_open("unmask", replies, failures, authorise, SHARE_BYTES)
         self._collect("agree", replies, failures, self._check_agreement)
         signatures = self._signatures()
         requests: dict[str, list[GroupPart]] = {client: [] for client in self._finished()}
         for group in self._running():
             part = GroupPart(group=group.index, members=group.alive, dropped=group.gone)
             for position in sorted(group.present.intersection(group.alive)):
-                self._ask(requests, group, position, part, SECRET_BYTES * len(group.sharers))
+                self._ask(requests, group, position, part, SHARE_BYTES * len(group.sharers))
         return self._messages("unmask", requests, dict.fromkeys(requests, signatures_to_json(signatures)))
 
     def results(self, replies: Mapping[str, bytes], failures: Mapping[str, str] = _NO_FAILURES) -> tuple[GroupSum, ...]:
@@ -254,6 +259,9 @@ class ServerSession:
             if not group.reason:
                 try:
                     open_group(self._plan, group, collected[group.index])
+                    if group.total is not None:
+                        members = (group.clients[position] for position in group.alive)
+                        require_range(self._plan, group.total, members)
                 except ProtocolError as error:
                     group.reason = plain(f"unmask: {error}")
         return tuple(self._result(group) for group in self._groups)
@@ -423,8 +431,10 @@ class ServerSession:
         return bodies
 
     def _check_keys(self, group: ServerGroup, client: str, body: memoryview) -> None:
+        """What one client publishes badly is its own fault: its peers never see it, and their sessions go on."""
         if self._credentials is not None:
             verify_keys(self._credentials, group.published_in, client, body)
+        require_usable(self._tag_key, body)
 
     def _check_input(self, group: ServerGroup, client: str, body: memoryview) -> None:
         if self._credentials is None:
@@ -514,4 +524,5 @@ class ServerSession:
             weight=sum(self._plan.weights[client] for client in members),
             clipped=0 if opened is None else opened.clipped,
             beta_total=None if opened is None else opened.beta_total,
+            faults=MappingProxyType(dict(group.faults)),
         )

@@ -13,12 +13,11 @@ from fedgt.foreign_text import plain
 from fedgt.secagg.agreement import Link
 from fedgt.secagg.frames import pack, unpack
 from fedgt.secagg.masks import KEY_BYTES, GroupContext
-from fedgt.secagg.membership import PUBLIC_BYTES, Membership
+from fedgt.secagg.membership import PAIR_BYTES, PUBLIC_BYTES, Membership
 from fedgt.secagg.plan import RoundPlan
 from fedgt.secagg.shares import SECRET_BYTES
 
 _KIND = "suspended-session"
-_HELD_BYTES = 2 * SECRET_BYTES
 
 
 def suspended_session(
@@ -83,7 +82,7 @@ def resumed_session(
                 public=taken(PUBLIC_BYTES),
                 tag_key=taken(tagged),
                 peers={position: memoryview(taken(PUBLIC_BYTES)) for position in peers},
-                held={position: bytearray(taken(_HELD_BYTES)) for position in held},
+                held={position: bytearray(taken(PAIR_BYTES)) for position in held},
             )
         return plan, int(header["stage"]), groups, Link.from_json(signed) if signed else None, frozenset(header["akin"])
     except (KeyError, IndexError, TypeError, ValueError) as error:

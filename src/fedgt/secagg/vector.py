@@ -15,7 +15,7 @@ from fedgt.errors import ProtocolError, ShapeError
 from fedgt.secagg.fixed_point import RingArray
 from fedgt.secagg.masks import CHUNK_BYTES
 from fedgt.secagg.plan import RoundPlan
-from fedgt.types import FloatArray
+from fedgt.types import FloatArray, IntArray
 
 Tensors: TypeAlias = Mapping[str, npt.NDArray[Any]]
 """Tensor name -> array of any real dtype."""
@@ -163,6 +163,37 @@ def client_vectors(
         for group, levels in piece.items():
             vectors[group][start : start + levels.size] = levels
     return vectors
+
+
+def require_range(plan: RoundPlan, total: RingArray, members: Iterable[str]) -> None:
+    """Check that an unmasked sum is one that its members can reach: whatever else it is, one of them has lied.
+
+    One member may still use the range of its whole group.
+
+    Args:
+        plan: The plan.
+        total: ring[plan.length].
+        members: Whose vectors are in it.
+
+    Raises:
+        ProtocolError: With what is out of range.
+    """
+    names = tuple(members)
+    weight = len(names) if plan.task == "weiszfeld" else sum(plan.weights[name] for name in names)
+    reach = plan.encoding.largest * weight
+    signed: IntArray = total[:-1].view(np.int32 if plan.encoding.ring_bits == 32 else np.int64)
+    # Not by absolute values: the most negative integer has none.
+    outside = int(np.count_nonzero((signed > reach) | (signed < -reach))) if signed.size else 0
+    if outside:
+        raise ProtocolError(
+            f"{outside} of {signed.size} entries are beyond what its members can reach: at least one of them has sent what "
+            "no client of this protocol sends"
+        )
+    if int(total[-1]) > plan.entries * len(names):
+        raise ProtocolError(
+            f"{int(total[-1])} clipped entries are counted, its members have {plan.entries * len(names)}: at least one of "
+            "them has lied"
+        )
 
 
 def read_sum(plan: RoundPlan, total: RingArray) -> DecodedSum:

@@ -45,4 +45,4 @@ def test_secrets_and_shares_of_another_length_are_refused() -> None:
     with pytest.raises(ProtocolError):
         split_secret(bytes(32), threshold=3, count=2)
     with pytest.raises(ProtocolError):
-        combine_shares({0: bytes(31)}, threshold=1)
+        combine_shares({0: bytes(32)}, threshold=1)

@@ -1,0 +1,239 @@
+"""One client that breaks the rules: it stops nobody, and what it signed wrongly is its own fault.
+
+docs/threat-model.md names these tests line by line.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.poly1305 import Poly1305
+
+from fedgt.errors import ProtocolError
+from fedgt.secagg import ClientSession, FixedPoint, GroupSum, RoundPlan, TensorSpec
+from fedgt.secagg.frames import pack_in_place
+from fedgt.secagg.membership import OWN_BYTES, Membership, keys_statement
+from fedgt.secagg.messages import GroupPart, stage_message
+from fedgt.secagg.shares import PRIME, SHARE_BYTES, combine_shares, split_secret
+from fedgt.secagg.vector import require_range
+from secagg_lab import FOUR, UPDATE, make_plan, play, read
+
+
+def exact(one: GroupSum) -> bool:
+    return one.total is not None and np.array_equal(one.total["w"], len(one.members) * UPDATE["w"])
+
+
+# Key material -----------------------------------------------------------------------------------------------------------
+
+LOW_ORDER = bytes(32)
+
+
+@pytest.mark.parametrize("what", ["equal", "zero", "another zero"])
+@pytest.mark.parametrize("groups", [("abcd",), ("abcd", "abc")])
+def test_bad_keys_are_refused_where_they_arrive_and_no_peer_ends_its_session(
+    what: str, groups: tuple[str, ...]
+) -> None:
+    """Signed keys of one client: share key equal to mask key, or a point with which nothing can be agreed."""
+    plan = make_plan(*groups)
+
+    def bad(at: str, who: str, reply: bytes) -> bytes:
+        if (at, who) != ("keys", "a"):
+            return reply
+        parts = []
+        for part in read(plan, at, who, reply).parts:
+            share, mask, rest = bytes(part.body[:32]), bytes(part.body[32:64]), bytes(part.body[64:96])
+            public = {
+                "equal": share + share + rest,
+                "zero": LOW_ORDER + mask + rest,
+                "another zero": share + LOW_ORDER + rest,
+            }[what]
+            context = session_of_a._groups[part.group].context
+            signature = FOUR.clients["a"].sign("keys", keys_statement(context, "a", public))
+            parts.append(GroupPart(group=part.group, body=public + signature))
+        return stage_message(plan, at, who, parts, identity=FOUR.clients["a"])
+
+    sessions = FOUR.sessions(plan)
+    session_of_a = sessions["a"]
+    _, _, sums = play(plan, sessions=sessions, up=bad)
+    for one in sums:
+        assert "a" not in one.members
+        assert set(one.dropped) == {"a"}
+        assert "key" in one.dropped["a"]
+    assert exact(sums[0])
+    assert all(sessions[name].closed for name in "bcd"), "they have gone to the end"
+
+
+# Shares -----------------------------------------------------------------------------------------------------------------
+
+
+def dealing(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """Client a deals badly, in its own code, everything else as it should be."""
+    honest = Membership.share_out
+
+    def share_out(self: Membership) -> bytes:
+        if self.clients[self.position] != "a":
+            return honest(self)
+        split = split_secret
+
+        def bad(secret: Any, *, threshold: int, count: int) -> tuple[bytes, ...]:
+            if how == "another secret":
+                return split(bytes(31) + b"\x07", threshold=threshold, count=count)
+            shares = list(split(secret, threshold=threshold, count=count))
+            wrong = (int.from_bytes(shares[-1], "big") + 1) % PRIME
+            return (*shares[:-1], wrong.to_bytes(SHARE_BYTES, "big"))
+
+        with monkeypatch.context() as patched:
+            patched.setattr("fedgt.secagg.membership.split_secret", bad)
+            return honest(self)
+
+    monkeypatch.setattr(Membership, "share_out", share_out)
+
+
+@pytest.mark.parametrize("how", ["another secret", "no polynomial"])
+def test_whoever_deals_badly_is_named_and_nobody_else(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    dealing(monkeypatch, how)
+    plan = make_plan("abcd", "bcd")
+    _, _, sums = play(plan)
+    assert dict(sums[0].faults).keys() == {"a"}
+    assert sums[0].status == "erased"
+    assert "that a dealt" in sums[0].reason
+    assert sums[1].status == "open"
+    assert not sums[1].faults
+
+
+@pytest.mark.parametrize("liar", "abcd")
+def test_a_false_share_costs_nothing_and_names_its_holder_wherever_it_sits(liar: str) -> None:
+    """It used to lose every round for a liar among the lowest positions, and to name the first honest client."""
+    plan = make_plan("abcd")
+
+    def lie(at: str, who: str, reply: bytes) -> bytes:
+        if (at, who) != ("unmask", liar):
+            return reply
+        (part,) = read(plan, at, who, reply).parts
+        body = bytes(byte ^ 1 for byte in part.body)
+        return stage_message(plan, at, who, [GroupPart(group=0, body=body)], identity=FOUR.clients[liar])
+
+    _, _, (one,) = play(plan, up=lie)
+    assert exact(one)
+    assert set(one.faults) == {liar}
+
+
+def test_a_parcel_that_cannot_be_read_names_nobody() -> None:
+    """A complaint of one client about another proves nothing about either: the group goes on without who complains."""
+    plan = make_plan("abcd")
+
+    def spoil(at: str, who: str, reply: bytes) -> bytes:
+        if (at, who) != ("shares", "a"):
+            return reply
+        message = read(plan, at, who, reply)
+        body = bytearray(message.parts[0].body)
+        body[OWN_BYTES] ^= 1  # the parcel for b; what a keeps itself comes first
+        return stage_message(
+            plan,
+            at,
+            who,
+            [GroupPart(group=0, body=bytes(body))],
+            attached=bytes(message.attached),
+            identity=FOUR.clients["a"],
+        )
+
+    _, _, (one,) = play(plan, up=spoil)
+    assert not one.faults
+    assert set(one.dropped) == {"b"}
+    assert one.dropped["b"].startswith("masked: refused")
+
+
+# Range ------------------------------------------------------------------------------------------------------------------
+
+
+def uniform(plan: RoundPlan, reply: bytes, client: str, seed: int) -> bytes:
+    """The masked vector of a client that adds anything in the ring to what it should send; its tag is right."""
+    message = read(plan, "masked", client, reply)
+    rng = np.random.default_rng(seed)
+    parts = []
+    for part in message.parts:
+        vector = np.frombuffer(part.body[:-16], dtype=plan.encoding.dtype).copy()
+        vector += rng.integers(0, 2**plan.encoding.ring_bits, size=vector.size, dtype=plan.encoding.dtype)
+        tag = Poly1305.generate_tag(LIARS[client]._groups[part.group].tag_key, vector.tobytes())
+        parts.append((part.group, vector.tobytes() + tag))
+    header = message.header
+    header["parts"] = [[group, [], [], len(body)] for group, body in parts]
+    content = b"".join(body for _, body in parts)
+
+    def fill(view: memoryview) -> None:
+        view[:] = content
+
+    return pack_in_place(header, len(content), fill, identity=FOUR.clients[client])
+
+
+LIARS: dict[str, ClientSession] = {}
+
+
+@pytest.mark.parametrize("ring_bits", [32, 64])
+def test_a_sum_that_its_members_cannot_reach_is_no_sum(ring_bits: int) -> None:
+    """A client that sends anything in the ring: the model would be noise, and every entry a thousand times too large."""
+    plan = make_plan(
+        "abcd",
+        "bcd",
+        encoding=FixedPoint(clip=8.0, fraction_bits=16, ring_bits=ring_bits),
+        tensors=(TensorSpec(name="w", shape=(3,)),),
+    )
+    for seed in range(20):
+        sessions = FOUR.sessions(plan)
+        LIARS["a"] = sessions["a"]
+
+        def lie(at: str, who: str, reply: bytes, seed: int = seed) -> bytes:
+            return uniform(plan, reply, who, seed) if (at, who) == ("masked", "a") else reply
+
+        _, _, sums = play(plan, sessions=sessions, up=lie)
+        assert sums[0].status == "erased"
+        assert "at least one of them has" in sums[0].reason
+        assert not sums[0].faults, "the group is at fault; who of it is not proved"
+        assert exact(sums[1])
+
+
+@pytest.mark.parametrize(("clip", "bits"), [(0.4, 2), (8.0, 16), (1e-3, 30)])
+@pytest.mark.parametrize("weights", [{"a": 1, "b": 1}, {"a": 3, "b": 500}])
+def test_honest_sums_are_never_out_of_range(clip: float, bits: int, weights: dict[str, int]) -> None:
+    """At the very ends: the largest encoded entry, such as 0.5 for a clip of 0.4 with two bits, of every member."""
+    plan = make_plan(
+        "ab",
+        weights=weights,
+        encoding=FixedPoint(clip=clip, fraction_bits=bits, ring_bits=64),
+        tensors=(TensorSpec(name="w", shape=(4,)),),
+    )
+    for ends in ([clip, -clip, 0.0, clip], [100 * clip, -100 * clip, 3 * clip, clip]):
+        total = np.zeros(plan.length, dtype=plan.encoding.dtype)
+        for name in "ab":
+            levels, clipped = plan.encoding.encode(np.array(ends), weight=weights[name])
+            total[:-1] += levels
+            total[-1] += np.uint64(clipped)
+        require_range(plan, total, "ab")
+        beyond = total.copy()
+        beyond[0] += np.uint64(1)
+        with pytest.raises(ProtocolError, match="1 of 4 entries"):
+            require_range(plan, beyond, "ab")
+        counted = total.copy()
+        counted[-1] = 4 * 2 + 1
+        with pytest.raises(ProtocolError, match="clipped entries are counted"):
+            require_range(plan, counted, "ab")
+
+
+# Sharing over the prime field -------------------------------------------------------------------------------------------
+
+
+def test_shares_are_those_of_the_textbook() -> None:
+    """Solved as a linear system modulo the prime, for all sizes that groups have."""
+    from sympy import Matrix, isprime
+
+    assert isprime(PRIME)
+    for count in (1, 2, 3, 5, 8, 15):
+        for threshold in range(1, min(count, 6) + 1):
+            secret = np.random.default_rng([count, threshold]).bytes(32)
+            shares = split_secret(secret, threshold=threshold, count=count)
+            points = list(range(count))[-threshold:]
+            system = Matrix([[pow(p + 1, k, PRIME) for k in range(threshold)] for p in points])
+            solved = system.inv_mod(PRIME) * Matrix([int.from_bytes(shares[p], "big") for p in points])
+            assert int(solved[0]) % PRIME == int.from_bytes(secret, "big")
+            assert combine_shares({p: shares[p] for p in points}, threshold=threshold) == secret
+            assert combine_shares(dict(enumerate(shares)), threshold=threshold) == secret
