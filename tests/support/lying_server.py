@@ -46,7 +46,7 @@ from fedgt.secagg.messages import (
 from fedgt.secagg.opening import parcel_for
 from fedgt.secagg.policy import ANONYMOUS
 from fedgt.secagg.prekeys import read_prekeys
-from fedgt.secagg.shares import SECRET_BYTES
+from fedgt.secagg.shares import SHARE_BYTES
 from secagg_lab import Consortium
 from unmasking import DEAD, SIZE, Attempt, LocalData, Unmasking, least_mixed, model
 
@@ -393,7 +393,7 @@ class LyingServer(Unmasking):
     def _keep(self, attempt: Attempt, part: GroupPart, holder: int, body: bytes) -> None:
         for order, owner in enumerate((*part.members, *part.dropped)):
             what = "own" if owner in part.members else "mask"
-            share = body[order * SECRET_BYTES : (order + 1) * SECRET_BYTES]
+            share = body[order * SHARE_BYTES : (order + 1) * SHARE_BYTES]
             attempt.shares.setdefault((part.group, owner, what), {})[holder] = share
 
     def play(self, plan: RoundPlan, sent: Mapping[str, Any] | None = None, **how: Any) -> Attempt:

@@ -14,7 +14,7 @@ from fedgt.engine import TrainedModel
 from fedgt.privacy import minimum_support
 from fedgt.secagg import ClientSession, RoundPlan
 from fedgt.secagg.masks import KEY_BYTES, GroupContext, add_mask, pair_seed, self_seed
-from fedgt.secagg.shares import SECRET_BYTES, combine_shares
+from fedgt.secagg.shares import SHARE_BYTES, combine_shares
 from fedgt.types import Parameters
 
 SIZE = 2
@@ -93,7 +93,7 @@ class Unmasking:
             membership = session._groups.get(group)
             if membership is not None and owner in membership.held:
                 half = membership.held[owner]
-                shares[membership.position] = bytes(half[SECRET_BYTES:] if what == "own" else half[:SECRET_BYTES])
+                shares[membership.position] = bytes(half[SHARE_BYTES:] if what == "own" else half[:SHARE_BYTES])
         return shares
 
     def knows(self, attempt: Attempt, group: int, owner: int, what: str) -> bool:
