@@ -6,6 +6,9 @@ from typing import Annotated
 
 import typer
 
+_ELEMENTS = 3e8
+"""Array elements that the search for r looks at when a design is described, for effort 1."""
+
 
 def _names() -> list[str]:
     from fedgt.design import named_designs
@@ -35,7 +38,9 @@ def design(
         ),
     ] = "binary",
     seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
-    effort: Annotated[float, typer.Option(help="Scales the search; 1 takes about half a minute for 20 clients.")] = 1.0,
+    effort: Annotated[
+        float, typer.Option(help="Scales the search, and the proof of r; 1 takes about half a minute for 20 clients.")
+    ] = 1.0,
     out: Annotated[Path | None, typer.Option(help="Write the recommended design as plan.json.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the trade-off (.svg, .png or .pdf).")] = None,
     cache: Annotated[Path | None, typer.Option(help="Remember evaluations here, to resume a search.")] = None,
@@ -63,7 +68,7 @@ def design(
         }
         if given := [option for option, value in lost.items() if value is not None]:
             raise SpecError(f"{', '.join(given)} belong to a search: give --clients instead of --matrix or --name")
-        _describe(matrix, name, kappa, seed, as_json=as_json, write=write)
+        _describe(matrix, name, kappa, seed, effort, as_json=as_json, write=write)
         return
     if clients is None or described:
         from fedgt.design import named_designs
@@ -96,7 +101,14 @@ def design(
 
 
 def _describe(
-    matrix: Path | None, name: str | None, kappa: float, seed: int, *, as_json: bool, write: Path | None
+    matrix: Path | None,
+    name: str | None,
+    kappa: float,
+    seed: int,
+    effort: float,
+    *,
+    as_json: bool,
+    write: Path | None,
 ) -> None:
     import numpy as np
 
@@ -106,7 +118,8 @@ def _describe(
     from fedgt.privacy import minimum_support
 
     chosen = read_design(matrix) if matrix is not None else named_design(name or "")
-    support = minimum_support(chosen.matrix)
+    # So many array elements are looked at in a few seconds, whatever the number of clients.
+    support = minimum_support(chosen.matrix, max_states=max(1, int(effort * _ELEMENTS / chosen.clients)))
     if support is None:  # a design has no empty group, so something is always revealed
         raise DesignError(f"design {chosen.name!r} reveals nothing")
     found = contamination(chosen, rng=np.random.default_rng(seed))
@@ -140,11 +153,12 @@ def _describe(
         return
     typer.echo(f"{chosen.name}: {chosen.clients} clients in {chosen.groups} groups ({chosen.source})")
     typer.echo(f"group sizes: {' '.join(map(str, chosen.group_sizes.tolist()))}")
-    bound = "" if support.exact else f" (at least; a combination of {support.upper} exists)"
+    bound = "" if support.exact else f" (at least; a combination of {support.upper} exists; --effort looks further)"
     typer.echo(f"privacy r: {support.r}{bound}: no combination of the group sums mixes fewer clients")
     terms = [f"{b} u{i}" for i, b in enumerate(support.combination) if b]
     typer.echo(f"  attained by {' + '.join(terms)} over clients {' '.join(map(str, support.clients))}")
-    typer.echo(f"most attackers at kappa = {kappa:g}: {most}{'' if found.exact else ' (sampled)'}")
+    none = "; whoever decodes outcomes considers one all the same" if most == 0 else ""
+    typer.echo(f"most attackers at kappa = {kappa:g}: {most}{'' if found.exact else ' (sampled)'}{none}")
     typer.echo("P(all groups contaminated | n_m attackers):")
     for attackers, probability in enumerate(probabilities):
         if attackers <= most + 3:

@@ -9,6 +9,7 @@ Beyond 22 groups, P(all groups contaminated) still follows exactly from one pass
 at once: a group matters only between its first member and its last. Elsewhere it is sampled, and carries a standard error.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -23,9 +24,13 @@ from fedgt.types import BitArray, FloatArray, IntArray, frozen
 MAX_GROUPS = 22
 """Counting over sets of groups visits all 2^m of them; beyond this it would take minutes and gigabytes."""
 
+_MOST_TERMS = 3_000_000
+"""Products of large integers of one count: a few seconds."""
+
 _MOST_STATES = 1 << 25
 """Entries (states of open groups times numbers of malicious clients) of the pass over clients: 256 MiB."""
 _MOST_CLIENTS = 1000
+_MOST_SAMPLED = 10**9  # clients times groups times samples: some ten seconds
 _CHUNK = 1 << 21  # array elements of one batch of samples
 
 
@@ -94,22 +99,23 @@ def contamination(design: Design, *, rng: np.random.Generator | None = None, sam
     Raises:
         DesignError: If the design cannot be counted and no `rng` was given, or there are fewer than 2 samples.
     """
-    if countable(design):
-        n, counts = design.clients, _contaminating_sets(design)
-        exact = frozen([count / comb(n, q) for q, count in enumerate(counts)], np.float64)
-        return Contamination(probability=exact, standard_error=_zeros(n), exact=True)
+    if _counted_soon(design):
+        counts = _contaminating_sets(design)
+        exact = frozen([count / ways for count, ways in zip(counts, _ways(design.clients), strict=True)], np.float64)
+        return Contamination(probability=exact, standard_error=_zeros(design.clients), exact=True)
     counted = _by_open_groups(design.matrix)
     if counted is not None:
         return Contamination(probability=frozen(counted, np.float64), standard_error=_zeros(design.clients), exact=True)
     if rng is None:
         raise DesignError(
-            f"design {design.name!r} has {design.groups} groups; exact counting visits all 2^{design.groups} sets of groups "
-            f"and is limited to {MAX_GROUPS} groups, and too many groups overlap for a pass over the clients: give an rng "
-            "to `contamination`, which then samples and states its error"
+            f"design {design.name!r} has {design.groups} groups of {design.clients} clients; exact counting visits all sets "
+            f"of groups and is limited to {MAX_GROUPS} groups and some thousand clients, and too many groups overlap for a "
+            "pass over the clients: give an rng to `contamination`, which then samples and states its error"
         )
     if samples < 2:
         raise DesignError(f"samples = {samples}; at least 2 are needed for a standard error")
-    return _sampled(design, rng, samples)
+    # Fewer samples of large designs, so that it ends: the standard error says how many there were.
+    return _sampled(design, rng, min(samples, max(2, _MOST_SAMPLED // (design.clients * design.groups))))
 
 
 def all_contaminated(design: Design) -> FloatArray:
@@ -128,11 +134,10 @@ def max_malicious(design: Design, kappa: float = 0.2) -> int:
         DesignError: If kappa is not a probability, or the sets cannot be counted exactly.
     """
     _check_kappa(kappa)
-    if not countable(design):
+    if not _counted_soon(design):
         return contamination(design).max_malicious(kappa)
-    limit, n = Fraction(kappa), design.clients
-    counts = _contaminating_sets(design)
-    return max(q for q in range(n + 1) if Fraction(counts[q], comb(n, q)) <= limit)
+    limit, counts = Fraction(kappa), _contaminating_sets(design)
+    return max(q for q, ways in enumerate(_ways(design.clients)) if counts[q] <= limit * ways)
 
 
 def _check_kappa(kappa: float) -> None:
@@ -150,15 +155,54 @@ def _contaminating_sets(design: Design) -> tuple[int, ...]:
 
     Inclusion-exclusion for Z = 0 alone: the histogram of free(T), each T counted with the sign of its size.
     """
-    if design.groups > MAX_GROUPS:  # groups that share nobody
-        return tuple(row[0] for row in negative_group_counts(design))
     n = design.clients
-    free = _free_clients(design.matrix)
-    sizes = _set_sizes(design.groups)
-    even = np.bincount(free[sizes % 2 == 0], minlength=n + 1)
-    odd = np.bincount(free[sizes % 2 == 1], minlength=n + 1)
-    signed = [(f, count) for f, count in enumerate((even - odd).tolist()) if count]
-    return tuple(sum(count * comb(f, q) for f, count in signed) for q in range(n + 1))
+    if design.groups > MAX_GROUPS:  # groups that share nobody
+        return _disjoint_contaminating_sets(design.matrix)
+    totals = [0] * (n + 1)
+    for free, count in _signed(design):
+        for q, ways in enumerate(_ways(free)):
+            totals[q] += count * ways
+    return tuple(totals)
+
+
+def _signed(design: Design) -> list[tuple[int, int]]:
+    """(free(T), how often it occurs with an even number of groups less with an odd one), where that is not 0."""
+    free, sizes = _free_clients(design.matrix), _set_sizes(design.groups)
+    even = np.bincount(free[sizes % 2 == 0], minlength=design.clients + 1)
+    odd = np.bincount(free[sizes % 2 == 1], minlength=design.clients + 1)
+    return [(f, count) for f, count in enumerate((even - odd).tolist()) if count]
+
+
+def _counted_soon(design: Design) -> bool:
+    """Whether the sets that contaminate every group can be counted in a few seconds."""
+    if not countable(design):
+        return False
+    if design.groups > MAX_GROUPS:
+        return design.clients**2 <= 3 * _MOST_TERMS
+    return design.clients < _MOST_CLIENTS or sum(f + 1 for f, _ in _signed(design)) <= _MOST_TERMS
+
+
+def _disjoint_contaminating_sets(a: BitArray) -> tuple[int, ...]:
+    """Groups that share nobody: the product of the polynomials "at least one of its s members"."""
+    sizes = a.sum(axis=1, dtype=np.int64).tolist()
+    counts = list(_ways(a.shape[1] - sum(sizes)))
+    for size in sizes:
+        grown = [0] * (len(counts) + size)
+        some = list(enumerate(_ways(size)))[1:]
+        for q, count in enumerate(counts):
+            if count:
+                for hit, ways in some:
+                    grown[q + hit] += count * ways
+        counts = grown
+    return tuple(counts)
+
+
+def _ways(n: int) -> Iterator[int]:
+    """C(n, 0), ..., C(n, n), each from the one before."""
+    ways = 1
+    for q in range(n + 1):
+        yield ways
+        ways = ways * (n - q) // (q + 1)
 
 
 def _by_open_groups(a: BitArray) -> FloatArray | None:

@@ -32,6 +32,7 @@ from fedgt.types import IntArray
 MAX_STATES = 100_000_000
 """Vectors that one search may look at, about (a minute for 50 clients); beyond it the answer is a certified interval."""
 
+_LARGEST_COST = 5_000_000_000.0  # array elements of one search, whatever the number of clients: half a minute
 _CHEAP_COST = 3_000_000.0  # array elements: an exhaustive search below it needs no good certificate to start from
 _COST_PER_BASE = 1_000_000.0  # of the exhaustive search for each random information set tried before it
 _MOST_BASES = 2048
@@ -88,6 +89,14 @@ def minimum_support(rows: npt.ArrayLike, *, enough: int | None = None, max_state
         )
     if not array.any():
         return None
+    alone = np.flatnonzero((array != 0).sum(axis=1) == 1)
+    if alone.size:  # a client alone: nothing is smaller
+        return Support(
+            lower=1,
+            upper=1,
+            clients=(int((array[alone[0]] != 0).argmax()),),
+            combination=tuple(Fraction(int(i == alone[0])) for i in range(len(array))),
+        )
     exact, scales = exact_rows(array)
     found = _search(exact, enough=enough, max_states=max_states)
     # The certificate was found for the scaled rows; the caller multiplies the rows as given.
@@ -126,9 +135,17 @@ def reduced_modulo(exact: Sequence[Sequence[int]]) -> IntArray:
 def affordable(reduced: IntArray, budget: int, max_states: int) -> int:
     """The largest support, up to `budget`, of which all vectors can be listed by looking at `max_states` vectors."""
     k, n = reduced.shape
-    while budget > 0 and search_cost(k, n, budget) > max_states * n:
-        budget -= 1
-    return budget
+    most = min(float(max_states) * n, _LARGEST_COST)
+    if budget <= 0 or search_cost(k, n, budget) <= most:
+        return max(budget, 0)
+    possible, impossible = 0, budget  # larger supports cost more
+    while impossible - possible > 1:
+        middle = (possible + impossible) // 2
+        if search_cost(k, n, middle) <= most:
+            possible = middle
+        else:
+            impossible = middle
+    return possible
 
 
 def _search(exact: Sequence[Sequence[int]], *, enough: int | None, max_states: int) -> Support:
@@ -139,7 +156,10 @@ def _search(exact: Sequence[Sequence[int]], *, enough: int | None, max_states: i
     wanted = min(best.upper, goal) - 1
     cost = search_cost(len(reduced), n, wanted)
     if cost > _CHEAP_COST:
-        bases = int(np.clip(cost / _COST_PER_BASE, 8, _MOST_BASES))
+        # A base costs some eliminations and all pairs of rows; the random search takes no more than the exhaustive one may.
+        of_one = 4.0 * n * len(reduced) * (len(reduced) + (len(reduced) + 1) / 2)
+        affordable_bases = min(float(max_states) * n, _LARGEST_COST) / of_one
+        bases = int(min(np.clip(cost / _COST_PER_BASE, 8, _MOST_BASES), max(1.0, affordable_bases)))
         sampled = sampled_support(reduced, wanted, bases=bases, rng=np.random.default_rng(0))
         better = None if sampled is None else confirmed(exact, sampled)
         best = better or best
