@@ -87,8 +87,8 @@ def test_the_attackers_are_named_and_the_new_model_holds_nothing_of_them_and_ope
     assert shares.sum() == pytest.approx(1.0, abs=1e-5)
     account = made.federation.ledger.account()
     assert (account.strict, account.cautious) == (4, 4)
-    assert result.label is not None
-    assert 0 in result.label.labels
+    assert result.measured.label is not None
+    assert 0 in result.measured.label.labels
 
 
 @pytest.mark.parametrize("features", ["weights", "outputs"])
@@ -105,7 +105,7 @@ def test_with_nobody_malicious_the_new_model_is_the_mean_of_everybody(bench: Mak
     assert result.exclusion.excluded == ()
     assert weights_of(result).sum() == pytest.approx(1.0, abs=1e-5)
     assert (weights_of(result) > 0).all()
-    assert result.label is None
+    assert result.measured.label is None
 
 
 def test_the_largest_sum_is_over_kept_clients_only_and_keeps_the_promise(bench: Make) -> None:
@@ -186,7 +186,7 @@ def test_two_rounds_add_up_and_who_sits_in_no_further_group_keeps_its_verdict(be
 
     made = bench(updates({"c02", "c07"}), privacy=3)
     first = screened(made.federation)
-    assert first.evidence is not None
+    assert first.measured.evidence is not None
     few = np.zeros((3, 15), dtype=int)
     few[0, [0, 1, 2, 3]] = few[1, [1, 2, 3, 4]] = few[2, [0, 3, 4, 5]] = 1
     second = screening_round(
@@ -198,7 +198,7 @@ def test_two_rounds_add_up_and_who_sits_in_no_further_group_keeps_its_verdict(be
         validation=VALIDATION,
         screen=ScreenSettings(),
         decoding=DecodeSettings(),
-        earlier=[first.evidence],
+        earlier=[first.measured.evidence],
         heard=first.heard,
     )
     assert second.exclusion.excluded == ("c02", "c07")
@@ -226,7 +226,7 @@ def test_when_all_clients_fail_nothing_is_compared_and_nobody_is_accused(bench: 
     assert result.exclusion.halt
     assert result.exclusion.excluded == ()
     assert {v.verdict for v in result.exclusion.verdicts} == {"untested"}
-    assert result.evidence is None
+    assert result.measured.evidence is None
     assert result.heard == {}
 
 

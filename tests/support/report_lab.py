@@ -13,7 +13,7 @@ from fedgt.decode import STRATEGIES, decode
 from fedgt.design import Design, named_design
 from fedgt.experiment import ExperimentSpec, make_spec
 from fedgt.experiment.result import json_number
-from fedgt.federation.verdicts import exclude
+from fedgt.federation import exclude, from_outcomes
 from fedgt.grouping import Grouping
 from fedgt.types import ErrorRates, Outcomes
 
@@ -57,7 +57,7 @@ def decided_result(
         largest=settings.max_malicious,
         method=settings.method,
     )
-    decision = exclude(grouping, observed, found)
+    decision = exclude(grouping, from_outcomes(grouping, observed, found), settings)
     malicious = set(clients[1:3]) if simulation else set()
     rng = np.random.default_rng(0)
     groups = [grouping.members(i) for i in range(matrix.groups)]

@@ -1,5 +1,7 @@
 """What is put on record about each test."""
 
+from typing import Any
+
 from fedgt.evidence import GradedDecoding, GradedEvidence
 from fedgt.experiment.result import GradedRow, LabelRow, SetRow, TestRow, json_number
 from fedgt.experiment.simulation import Simulation
@@ -17,35 +19,35 @@ def screening_row(simulation: Simulation, screened: ScreeningRound, number: int)
         if record.purpose.startswith("test-group-")
     } or {0: set(screened.result.records[0].members)}
     truth = "".join(str(int(bool(simulation.malicious & members[i]))) for i in range(len(groups)))
-    binary = screened.screen if isinstance(screened.screen, ScreenResult) else None
-    graded = screened.decoding if isinstance(screened.decoding, GradedDecoding) else None
+    decoding, screen = screened.decoding, screened.screen
+    row: dict[str, Any]
+    if isinstance(decoding, GradedDecoding):
+        row = {"kind": "graded", "outcomes": "", "strategy": "minimum-cost", "utilities": (), "clusters": ()}
+        row |= {"estimated_malicious": int(decoding.flagged.sum()), "graded": _graded_row(screened, decoding)}
+    else:
+        row = {"kind": "binary", "strategy": decoding.strategy, "estimated_malicious": decoding.estimated_malicious}
+    if isinstance(screen, ScreenResult):
+        row |= {"outcomes": str(screen.outcomes), "clusters": tuple(screen.clusters.tolist())}
+        row |= {"utilities": tuple(json_number(v) for v in screen.utilities.tolist())}
     return TestRow(
         round=number,
-        kind="graded" if graded is not None else "binary",
-        outcomes="" if binary is None else str(binary.outcomes),
         truth=truth,
-        estimated_malicious=int(screened.decoding.flagged.sum())
-        if isinstance(screened.decoding, GradedDecoding)
-        else screened.decoding.estimated_malicious,
-        strategy="minimum-cost" if isinstance(screened.decoding, GradedDecoding) else screened.decoding.strategy,
-        status=screened.decoding.status,
+        status=decoding.status,
         reason=screened.exclusion.reason,
-        screen_status=screened.screen.status,
-        screen_reason=screened.screen.reason,
-        utilities=() if binary is None else tuple(json_number(v) for v in binary.utilities.tolist()),
-        projection=tuple(json_number(v) for v in screened.screen.projection.tolist()),
-        clusters=() if binary is None else tuple(binary.clusters.tolist()),
+        screen_status=screen.status,
+        screen_reason=screen.reason,
+        projection=tuple(json_number(v) for v in screen.projection.tolist()),
         design=grouping.design.name,
         groups=groups,
-        graded=None if graded is None else _graded_row(screened, graded),
+        **row,
     )
 
 
 def _graded_row(screened: ScreeningRound, decoding: GradedDecoding) -> GradedRow:
     clients = screened.grouping.clients
     screen = screened.screen
-    evidence = screened.evidence
-    label = screened.label
+    evidence = screened.measured.evidence
+    label = screened.measured.label
     return GradedRow(
         against_nobody=json_number(decoding.against_nobody),
         count_posterior=tuple(json_number(v) for v in decoding.count.tolist()),

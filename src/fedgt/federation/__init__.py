@@ -4,6 +4,7 @@
 baseline that names nobody.
 """
 
+from fedgt.federation.findings import Finding, VerdictName, from_outcomes, from_posterior
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.rfa import rfa_round
 from fedgt.federation.round import ScreeningRound, screening_round, training_round
@@ -22,7 +23,7 @@ from fedgt.federation.settings import (
     Weighting,
 )
 from fedgt.federation.sums import AggregateRecord, RoundResult
-from fedgt.federation.verdicts import Exclusion, Verdict, VerdictName, exclude, exclude_graded
+from fedgt.federation.verdicts import Exclusion, Verdict, exclude
 
 __all__ = [
     "AfterTest",
@@ -33,6 +34,7 @@ __all__ = [
     "Features",
     "Federation",
     "FederationRun",
+    "Finding",
     "OnUndecidable",
     "OnUndecided",
     "OnUntested",
@@ -49,7 +51,8 @@ __all__ = [
     "VerdictName",
     "Weighting",
     "exclude",
-    "exclude_graded",
+    "from_outcomes",
+    "from_posterior",
     "rfa_round",
     "screening_round",
     "training_round",

@@ -8,13 +8,13 @@ import numpy as np
 from fedgt.design import Design
 from fedgt.errors import CalibrationError, ShapeError, SpecError
 from fedgt.evidence import FEWEST_CLASSES, checked_scores, contrasts, unscored
-from fedgt.federation.measure import by_class, real_rows
+from fedgt.federation.measure import by_class, decoded, real_rows
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
 from fedgt.grouping import Grouping
 from fedgt.privacy import minimum_support
 from fedgt.screen import layer_features
-from fedgt.types import FloatArray, IntArray, Parameters, as_numbers, require_model
+from fedgt.types import FloatArray, IntArray, Outcomes, Parameters, as_numbers, require_model
 
 
 def check_plan(
@@ -39,8 +39,15 @@ def check_plan(
             f"privacy = {promised}, but the group sums of design {grouping.design.name!r} give {reached} at most; take "
             "another design, or promise less"
         )
+    check_decoder(grouping, screen, decode)
+
+
+def check_decoder(grouping: Grouping, screen: ScreenSettings, decode: DecodeSettings) -> None:
+    """What the decoder would refuse after the sums are open it refuses now."""
     if screen.kind == "graded":
         decode.largest_graded(grouping.design.clients, screen.features)
+    else:
+        decoded(grouping, Outcomes(values=np.zeros(grouping.design.groups, dtype=np.int8)), decode)
 
 
 def check_test(

@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from fedgt.decode import RankedSet
 from fedgt.design import Design
-from fedgt.evidence import GradedDecoding
 from fedgt.federation.next_rows import next_rows
 from fedgt.federation.participants import Federation
 from fedgt.types import FloatArray
@@ -16,7 +16,7 @@ _FEWEST_ROWS = 3
 def further_design(
     federation: Federation,
     clients: Sequence[str],
-    decoding: GradedDecoding,
+    best: Sequence[RankedSet],
     revealed: Sequence[FloatArray],
     *,
     gone: Collection[str],
@@ -31,7 +31,7 @@ def further_design(
     Args:
         federation: For the weights and the promise.
         clients: Client ids, by column.
-        decoding: The posterior so far.
+        best: The most probable sets so far.
         revealed: float64[clients] each, the real rows of all test sums that were opened.
         gone: Who is excluded.
         groups: New rows at most.
@@ -39,14 +39,14 @@ def further_design(
     """
     if not revealed:
         return None
-    sets = np.zeros((len(decoding.best), len(clients)), dtype=np.bool_)
-    for row, one in enumerate(decoding.best):
+    sets = np.zeros((len(best), len(clients)), dtype=np.bool_)
+    for row, one in enumerate(best):
         sets[row, list(one.clients)] = True
     out = np.array([client in gone for client in clients])
     chosen = next_rows(
         np.array(revealed),
         sets,
-        [one.probability for one in decoding.best],
+        [one.probability for one in best],
         privacy=federation.ledger.promised,
         rows=groups,
         allowed=~out,

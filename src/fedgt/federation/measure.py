@@ -4,39 +4,162 @@ Here, and nowhere else, group sums become features: the classification layer, wh
 or its margins.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
+from fedgt.decode import Decoding, IndependentPrior, RankedSet, decode, without_evidence
+from fedgt.errors import ContradictoryOutcomesError
 from fedgt.evidence import (
     FEWEST_CLASSES,
     SIGNIFICANT,
+    GradedDecoding,
     GradedEvidence,
     GradedScreen,
+    LabelFinding,
+    MarginEvidence,
     SecondOpinion,
     UsableScores,
     class_losses,
     class_steps,
+    decode_graded,
     evidence_of_difference,
     graded_screen,
     label_spread,
+    label_under_attack,
     left_out,
     margin_screen,
     margins,
     outputs,
+    together,
     too_few,
     unscored,
     usable_scores,
 )
+from fedgt.federation.findings import Finding, from_outcomes, from_posterior
 from fedgt.federation.participants import Federation, Validation
-from fedgt.federation.settings import ScreenSettings
+from fedgt.federation.settings import DecodeSettings, ScreenSettings
 from fedgt.federation.sums import mean_update, plus
 from fedgt.grouping import Grouping
 from fedgt.screen import ScreenResult, all_negative, cluster_screen, layer_features, measure
 from fedgt.secagg import GroupSum
-from fedgt.types import FloatArray, Parameters
+from fedgt.types import NEGATIVE, BoolArray, FloatArray, LayeredEvidence, Outcomes, Parameters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Measured:
+    """What the sums of a test say.
+
+    Attributes:
+        finding: About each client.
+        screen: What the screen found: binary outcomes, or graded evidence.
+        decoding: Who is suspected.
+        evidence: To be added to that of further tests; None where there is none.
+        compared: bool[groups]: which groups are in it.
+        clean: bool[groups]: which are free of malicious clients; None where the evidence does not speak about single groups.
+        best: The most probable sets of malicious clients, for the choice of further rows.
+        repeatable: Whether a further test could tell more. Never with margins: what honest clients differ by stays, so that
+            a further look makes chance look certain.
+        label: What the attack seems to aim at; None without graded evidence.
+    """
+
+    finding: Finding
+    screen: ScreenResult | GradedScreen
+    decoding: Decoding | GradedDecoding
+    evidence: GradedEvidence | MarginEvidence | None
+    compared: BoolArray
+    clean: BoolArray | None
+    best: tuple[RankedSet, ...]
+    repeatable: bool
+    label: LabelFinding | None = None
+
+
+def measured(
+    federation: Federation,
+    sums: Sequence[GroupSum],
+    parameters: Parameters,
+    grouping: Grouping,
+    validation: Validation,
+    screen: ScreenSettings,
+    decoding: DecodeSettings,
+    earlier: Sequence[LayeredEvidence],
+    heard: Mapping[str, int] | None,
+    seed: int,
+) -> Measured:
+    """Screen and decode, by the kind that the settings name.
+
+    Args:
+        federation: For the weights and sample counts of the clients.
+        sums: Of all groups; those that are not open are erasures.
+        parameters: The global model at the start of the round.
+        grouping: With the members that each open sum is really over.
+        validation: The server's validation set.
+        screen: How groups are tested.
+        decoding: How suspects are named.
+        earlier: Evidence of earlier tests about the same columns.
+        heard: Client -> in how many sums of that evidence it is.
+        seed: Of the clusters' starting positions.
+    """
+    if screen.kind != "graded":
+        binary = clusters_of(federation, sums, parameters, grouping, validation, screen, seed)
+        accused = decoded(grouping, binary.outcomes, decoding)
+        return Measured(
+            finding=from_outcomes(grouping, binary.outcomes, accused),
+            screen=binary,
+            decoding=accused,
+            evidence=None,
+            compared=np.zeros(len(sums), dtype=np.bool_),
+            clean=np.equal(binary.outcomes.values, NEGATIVE),
+            best=(),
+            repeatable=False,
+        )
+    graded = graded_of(federation, sums, parameters, grouping, validation, screen)
+    found = decode_graded(
+        together([*earlier, *([graded.evidence] if graded.evidence is not None else [])]),
+        clients=grouping.design.clients,
+        largest=decoding.largest_graded(grouping.design.clients, screen.features),
+        nobody=decoding.nobody,
+        beta=decoding.beta,
+        undecided=decoding.undecided,
+    )
+    harmed = graded.evidence is not None and found.flagged.any()
+    return Measured(
+        finding=from_posterior(grouping, graded.tested, found, heard),
+        screen=graded,
+        decoding=found,
+        evidence=graded.evidence,
+        compared=graded.tested if graded.evidence is not None else np.zeros(len(sums), dtype=np.bool_),
+        clean=None,
+        best=found.best,
+        repeatable=screen.features != "margins",
+        label=label_under_attack(graded.evidence.damage, found.posterior)
+        if graded.evidence is not None and harmed
+        else None,
+    )
+
+
+def decoded(grouping: Grouping, outcomes: Outcomes, settings: DecodeSettings) -> Decoding:
+    """Whom binary outcomes accuse; outcomes that contradict each other are no evidence against anybody."""
+    known = settings.prevalence
+    strategy = "bayes" if settings.strategy == "auto" else settings.strategy
+    prior = None if known is None else IndependentPrior.uniform(grouping.design.clients, known)
+    try:
+        return decode(
+            grouping.design,
+            outcomes,
+            rates=settings.rates,
+            strategy=strategy,
+            prior=prior,
+            beta=settings.beta,
+            kappa=settings.kappa,
+            largest=settings.max_malicious,
+            estimator=settings.estimator,
+            method=settings.method,
+        )
+    except ContradictoryOutcomesError as error:
+        return without_evidence(grouping.design.clients, strategy, "contradictory", str(error))
 
 
 def clusters_of(

@@ -9,35 +9,28 @@ its real weights and its status.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
-from fedgt.decode import Decoding, IndependentPrior, decode, without_evidence
+from fedgt.decode import Decoding
 from fedgt.design import Design
 from fedgt.engine import fingerprint
-from fedgt.errors import ContradictoryOutcomesError, PrivacyError, SpecError
+from fedgt.errors import PrivacyError, SpecError
 from fedgt.evidence import (
     GradedDecoding,
-    GradedEvidence,
     GradedScreen,
-    LabelFinding,
-    MarginEvidence,
-    decode_graded,
-    label_under_attack,
-    together,
 )
-from fedgt.federation.checks import check_test
-from fedgt.federation.measure import clusters_of, graded_of, real_rows
+from fedgt.federation.checks import check_decoder, check_test
+from fedgt.federation.measure import Measured, measured, real_rows
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
 from fedgt.federation.sums import RoundResult, joined, mean_update, plus, take, unusable
-from fedgt.federation.verdicts import Exclusion, exclude, exclude_graded
+from fedgt.federation.verdicts import Exclusion, exclude
 from fedgt.grouping import Grouping
 from fedgt.privacy import SpanMean, best_in_span, largest_kept_sum
 from fedgt.screen import ScreenResult
 from fedgt.secagg import GroupSum
-from fedgt.types import FloatArray, LayeredEvidence, Outcomes, Parameters
+from fedgt.types import FloatArray, LayeredEvidence, Parameters
 
 _MOST_NOISE = 4.0
 """A mean from revealed sums with more than this many times the variance of the plain mean is not worth a step."""
@@ -50,45 +43,34 @@ class ScreeningRound:
     Attributes:
         result: The new global model and what was opened.
         grouping: Who sat where, with the members that each opened sum is really over.
-        screen: What the screen found: binary outcomes, or graded evidence.
-        decoding: Who is suspected.
+        measured: What the sums say.
         exclusion: What follows.
         final: What follows if no further test round can be held: then undecided clients are decided.
-        label: What the attack seems to aim at; None without graded evidence.
-        stands: Whether what was found before stands, because this test cannot tell.
+        undecided: Whether another test round could decide more.
     """
 
     result: RoundResult
     grouping: Grouping
-    screen: ScreenResult | GradedScreen
-    decoding: Decoding | GradedDecoding
+    measured: Measured
     exclusion: Exclusion
     final: Exclusion
-    label: LabelFinding | None = None
-    stands: bool = False
+    undecided: bool
 
     @property
-    def evidence(self) -> GradedEvidence | MarginEvidence | None:
-        """Graded evidence of this round, to be added to that of the next; None where there is none."""
-        return self.screen.evidence if isinstance(self.screen, GradedScreen) else None
+    def screen(self) -> ScreenResult | GradedScreen:
+        """What the screen found: binary outcomes, or graded evidence."""
+        return self.measured.screen
+
+    @property
+    def decoding(self) -> Decoding | GradedDecoding:
+        """Who is suspected."""
+        return self.measured.decoding
 
     @property
     def heard(self) -> dict[str, int]:
-        """Client -> in how many sums of the evidence it is."""
-        if not isinstance(self.screen, GradedScreen) or self.screen.evidence is None:
-            return {}
-        counts = self.grouping.design.matrix[self.screen.tested].sum(axis=0).tolist()
-        return dict(zip(self.grouping.clients, counts, strict=True))
-
-    @property
-    def undecided(self) -> bool:
-        """Whether another test round could decide more.
-
-        Never with margins: what honest clients differ by stays, so that a further look makes chance look certain.
-        """
-        if not isinstance(self.decoding, GradedDecoding) or isinstance(self.evidence, MarginEvidence) or self.stands:
-            return False
-        return bool(self.decoding.undecided.any())
+        """Client -> in how many sums of the evidence of this round it is."""
+        counts = self.grouping.design.matrix[self.measured.compared].sum(axis=0).tolist()
+        return {client: count for client, count in zip(self.grouping.clients, counts, strict=True) if count}
 
 
 def training_round(
@@ -159,95 +141,30 @@ def screening_round(
         seed: Of the clusters' starting positions.
     """
     check_test(federation, parameters, grouping, validation, screen, further=bool(earlier))
-    largest = decoding.largest_graded(grouping.design.clients, screen.features) if screen.kind == "graded" else 0
-    if screen.kind != "graded":
-        # What the decoder would refuse after the sums are opened it refuses now.
-        _decoded(grouping, Outcomes(values=np.zeros(grouping.design.groups, dtype=np.int8)), decoding)
+    check_decoder(grouping, screen, decoding)
     groups = [grouping.members(i, present) for i in range(grouping.design.groups)]
     taken = take(federation, parameters, round=round, purpose="test", groups=groups, test=True)
     sums = taken.sums.sums
     # An outcome speaks about those whose models are in the sum, not about those who were to be in it.
     real = _real_grouping(grouping, sums)
     silent = _silent(grouping, present, sums)
-    label, stands = None, False
-    tested: ScreenResult | GradedScreen
-    found: Decoding | GradedDecoding
-    if screen.kind == "graded":
-        tested = graded_of(federation, sums, parameters, real, validation, screen)
-        evidence = together([*earlier, *([tested.evidence] if tested.evidence is not None else [])])
-        found = decode_graded(
-            evidence,
-            clients=real.design.clients,
-            largest=largest,
-            nobody=decoding.nobody,
-            beta=decoding.beta,
-            undecided=decoding.undecided,
-        )
-        if tested.evidence is not None and found.flagged.any():
-            label = label_under_attack(tested.evidence.damage, found.posterior)
-        decide = partial(
-            exclude_graded,
-            real,
-            tested.tested,
-            found,
-            on_undecided=decoding.on_undecided,
-            on_undecidable=decoding.on_undecidable,
-            on_untested=decoding.on_untested,
-            silent=silent,
-            heard=heard,
-        )
-        final = decide(last=True)
-        decision = final if last or isinstance(tested.evidence, MarginEvidence) else decide(last=False)
-        stands = before is not None and found.status in ("unexplained", "no-evidence")
-        if before is not None and stands:
-            decision = final = replace(before, reason=f"{found.reason}; what was found before stands: {before.reason}")
-    else:
-        tested = clusters_of(federation, sums, parameters, real, validation, screen, seed)
-        found = _decoded(real, tested.outcomes, decoding)
-        decision = final = exclude(
-            real,
-            tested.outcomes,
-            found,
-            on_undecidable=decoding.on_undecidable,
-            on_untested=decoding.on_untested,
-            silent=silent,
-        )
+    found = measured(federation, sums, parameters, real, validation, screen, decoding, earlier, heard, seed)
+    last = last or not found.repeatable
+    final = exclude(real, found.finding, decoding, silent=silent)
+    decision = final if last else exclude(real, found.finding, decoding, last=False, silent=silent)
+    undecided = found.repeatable and bool(found.finding.undecided.any())
+    if before is not None and found.finding.undecidable:
+        reason = f"{found.finding.reason}; what was found before stands: {before.reason}"
+        decision = final = replace(before, reason=reason)
+        undecided = False
     kept = () if decision.halt else tuple(client for client in decision.kept if client in set(present))
-    updated, note = _revealed_mean(federation, parameters, sums, real, kept, tested, decoding)
+    updated, note = _revealed_mean(federation, parameters, sums, real, kept, found, decoding)
     result = taken.result(updated, note)
     if decoding.after_test in ("same-round", "largest-sum") and not decision.halt:
         result = _one_more_sum(federation, parameters, result, sums, real, kept, decoding, round=round)
     return ScreeningRound(
-        result=result,
-        grouping=real,
-        screen=tested,
-        decoding=found,
-        exclusion=decision,
-        final=final,
-        label=label,
-        stands=stands,
+        result=result, grouping=real, measured=found, exclusion=decision, final=final, undecided=undecided
     )
-
-
-def _decoded(grouping: Grouping, outcomes: Outcomes, settings: DecodeSettings) -> Decoding:
-    known = settings.prevalence
-    strategy = "bayes" if settings.strategy == "auto" else settings.strategy
-    prior = None if known is None else IndependentPrior.uniform(grouping.design.clients, known)
-    try:
-        return decode(
-            grouping.design,
-            outcomes,
-            rates=settings.rates,
-            strategy=strategy,
-            prior=prior,
-            beta=settings.beta,
-            kappa=settings.kappa,
-            largest=settings.max_malicious,
-            estimator=settings.estimator,
-            method=settings.method,
-        )
-    except ContradictoryOutcomesError as error:
-        return without_evidence(grouping.design.clients, strategy, "contradictory", str(error))
 
 
 def _real_grouping(grouping: Grouping, sums: Sequence[GroupSum]) -> Grouping:
@@ -279,27 +196,26 @@ def _revealed_mean(
     sums: Sequence[GroupSum],
     grouping: Grouping,
     kept: Sequence[str],
-    tested: ScreenResult | GradedScreen,
+    found: Measured,
     decoding: DecodeSettings,
 ) -> tuple[Parameters, tuple[str, ...]]:
     """A mean of kept clients from sums that are open already, so that it reveals nothing more, and a note."""
     opened = [i for i, one in enumerate(sums) if one.total is not None]
     if not opened or not kept:
         return parameters, ()
-    binary = tested if isinstance(tested, ScreenResult) else None
     best = None
-    if binary is None or decoding.after_test != "negative-groups":
+    if decoding.after_test != "negative-groups":
         column = {client: j for j, client in enumerate(grouping.clients)}
         target = np.zeros(len(grouping.clients))
         rows = real_rows(federation, grouping)[opened]
         for client in kept:
             if rows[:, column[client]].any():
                 target[column[client]] = federation.weight(client)
-        best = _nearest(rows, target, subtract=binary is None) if target.any() else None
+        best = _nearest(rows, target, subtract=found.clean is None) if target.any() else None
     if best is not None:
         coefficients = {i: float(b) for i, b in zip(opened, best.coefficients, strict=True) if b}
-    elif binary is not None:
-        clean = [i for i in opened if binary.outcomes.values[i] == 0]
+    elif found.clean is not None:
+        clean = [i for i in opened if found.clean[i]]
         coefficients = dict.fromkeys(clean, 1.0 / max(sum(sums[i].weight for i in clean), 1))
         if not clean:
             return parameters, ("no group is clean, the global model stays as it was",)

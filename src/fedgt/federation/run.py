@@ -22,7 +22,6 @@ from fedgt.design import Design, default_design
 from fedgt.engine import TakesSums, Transport, secure_sums
 from fedgt.engine.client import Client
 from fedgt.errors import RunHaltedError, SpecError
-from fedgt.evidence import GradedDecoding
 from fedgt.federation.checks import check_plan, check_test
 from fedgt.federation.further import further_design
 from fedgt.federation.local import LocalClients
@@ -371,8 +370,8 @@ class FederationRun:
     def _after_test(self, state: RunState, screening: ScreeningRound) -> tuple[RunState, ScreeningRound]:
         """Add the evidence up and see whether another test follows; if none can, undecided clients are decided now."""
         evidence, heard = state.evidence, dict(state.heard)
-        if screening.evidence is not None:
-            evidence = (*evidence, screening.evidence)
+        if screening.measured.evidence is not None:
+            evidence = (*evidence, screening.measured.evidence)
             for client, count in screening.heard.items():
                 heard[client] = heard.get(client, 0) + count
         state = replace(
@@ -387,13 +386,11 @@ class FederationRun:
         again = screening.undecided and self.decode.on_undecided == "test-again"
         if not again or state.tests >= self.screen.most_rounds or screening.exclusion.halt:
             return state, screening
-        if not isinstance(screening.decoding, GradedDecoding):
-            return state, screening
         clients = screening.grouping.clients
         design = further_design(
             self.federation,
             clients,
-            screening.decoding,
+            screening.measured.best,
             state.revealed,
             gone=state.excluded | set(screening.exclusion.excluded),
             groups=self.screen.more_groups,

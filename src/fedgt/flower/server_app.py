@@ -241,8 +241,8 @@ class FedGT:
             earlier=tuple(evidence),
             last=number == max(self.test_rounds),
         )
-        if screening.evidence is not None:
-            evidence.append(screening.evidence)
+        if screening.measured.evidence is not None:
+            evidence.append(screening.measured.evidence)
         return screening.result, screening
 
     def _prekeys(self, run: str, number: int) -> PrekeyRequest | None:

@@ -12,9 +12,9 @@ from typing import Any
 import tomli_w
 
 from fedgt._version import __version__
-from fedgt.report.account import privacy_account
 from fedgt.report.charts import curves, scatter
 from fedgt.report.limits import limits
+from fedgt.report.privacy_part import privacy_account
 from fedgt.report.reading import RunRecord, read_run
 from fedgt.report.recheck import is_binary, recheck
 
@@ -339,7 +339,7 @@ def _specification(record: RunRecord, *, simulation: bool) -> dict[str, Any]:
     return {
         "toml": text,
         "commands": [
-            f"pip install fedgt=={record.result['version']}",
+            f"fedgt --version    # must be {record.result['version']}: from its checkout or wheel; no package index has it",
             "fedgt run spec.toml --out again",
             "fedgt report again",
         ],

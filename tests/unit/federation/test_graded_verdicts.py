@@ -1,6 +1,8 @@
 """Decisions with reasons, from a posterior of graded evidence."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +13,9 @@ from fedgt.design import from_matrix
 from fedgt.errors import RunHaltedError, SpecError
 from fedgt.evidence import GradedDecoding
 from fedgt.evidence.decide import GradedStatus
-from fedgt.federation import DecodeSettings
-from fedgt.federation.verdicts import exclude_graded
+from fedgt.federation import DecodeSettings, Exclusion, exclude, from_posterior
 from fedgt.grouping import Grouping
+from fedgt.types import BoolArray
 
 GROUPING = Grouping(
     design=from_matrix([[1, 1, 0, 1, 0], [0, 1, 1, 1, 0], [1, 0, 1, 1, 0]]), clients=("ann", "bob", "cyd", "dan", "eve")
@@ -52,6 +54,20 @@ UNEXPLAINED = replace(
 NOTHING = replace(UNEXPLAINED, status="no-evidence", undecided=np.zeros(5, dtype=np.bool_))
 
 
+def exclude_graded(
+    grouping: Grouping,
+    tested: BoolArray,
+    decoding: GradedDecoding,
+    *,
+    last: bool,
+    silent: Mapping[str, str] | None = None,
+    heard: Mapping[str, int] | None = None,
+    **policies: Any,
+) -> Exclusion:
+    found = from_posterior(grouping, tested, decoding, heard)
+    return exclude(grouping, found, DecodeSettings(**policies), last=last, silent=silent)
+
+
 def test_who_is_accused_is_left_out_with_its_sums_and_probability_as_the_reason() -> None:
     found = exclude_graded(GROUPING, ALL, DECIDED, last=True)
     assert found.excluded == ("dan",)
@@ -88,7 +104,7 @@ def test_only_tested_groups_count() -> None:
 def test_undecided_clients_wait_are_decided_or_kept_as_the_policy_says(
     last: bool, policy: str, excluded: tuple[str, ...], again: bool
 ) -> None:
-    found = exclude_graded(GROUPING, ALL, TIED, last=last, on_undecided=policy)  # type: ignore[arg-type]
+    found = exclude_graded(GROUPING, ALL, TIED, last=last, on_undecided=policy)
     assert found.excluded == excluded
     assert ("another test round is asked for" in found.reason) == again
     bob, cyd = found.verdicts[1], found.verdicts[2]
@@ -139,7 +155,7 @@ def test_where_nobody_can_be_named_the_policy_stops_or_keeps_everybody(found: Gr
 def test_a_client_without_a_tested_group_is_kept_or_left_out_as_the_policy_says(
     policy: str, silent: dict[str, str], excluded: bool
 ) -> None:
-    found = exclude_graded(GROUPING, ALL, DECIDED, last=True, on_untested=policy, silent=silent)  # type: ignore[arg-type]
+    found = exclude_graded(GROUPING, ALL, DECIDED, last=True, on_untested=policy, silent=silent)
     eve = found.verdicts[4]
     assert (eve.verdict, eve.excluded) == ("untested", excluded)
     assert ("took no part in the test: absent" in eve.reason) == bool(silent)
@@ -168,7 +184,7 @@ def test_falling_silent_in_a_further_test_is_no_way_out_for_an_undecided_client(
         last=False,
         heard={"eve": 3},
         silent={"eve": "masked: timeout"},
-        on_untested=policy,  # type: ignore[arg-type]
+        on_untested=policy,
     )
     eve = found.verdicts[4]
     assert (eve.verdict, eve.excluded) == ("undecided", excluded)

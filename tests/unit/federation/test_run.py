@@ -229,7 +229,7 @@ def test_where_no_set_explains_a_further_test_what_was_found_before_stands(monke
                     decode_graded(*args, **options), status="unexplained", reason="no set explains it"
                 )
 
-            monkeypatch.setattr("fedgt.federation.round.decode_graded", unexplained)
+            monkeypatch.setattr("fedgt.federation.measure.decode_graded", unexplained)
         step = run.hold(coming)
     assert set(step.excluded) == ATTACKERS
     assert step.screening is not None

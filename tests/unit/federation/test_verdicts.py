@@ -1,17 +1,32 @@
 """Decisions with reasons."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pytest
 
-from fedgt.decode import decode
+from fedgt.decode import Decoding, decode
 from fedgt.design import from_matrix, named_design
 from fedgt.errors import DesignError
-from fedgt.federation.verdicts import exclude
+from fedgt.federation import DecodeSettings, Exclusion, from_outcomes
+from fedgt.federation.verdicts import exclude as decide
 from fedgt.grouping import Grouping, assign
 from fedgt.types import ErrorRates, Outcomes
 
 RATES = ErrorRates.symmetric(0.05)
 GROUPING = assign(named_design("bch-15x8"), [f"client-{i:02d}" for i in range(15)], rng=np.random.default_rng(3))
+
+
+def exclude(
+    grouping: Grouping,
+    outcomes: Outcomes,
+    decoding: Decoding,
+    *,
+    silent: Mapping[str, str] | None = None,
+    **policies: Any,
+) -> Exclusion:
+    return decide(grouping, from_outcomes(grouping, outcomes, decoding), DecodeSettings(**policies), silent=silent)
 
 
 def test_an_accused_client_is_excluded_with_its_groups_as_the_reason() -> None:

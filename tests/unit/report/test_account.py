@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fedgt.report.account import privacy_account
+from fedgt.report.privacy_part import privacy_account
 
 
 def opened(number: int, members: str, model: str = "") -> dict[str, Any]:
