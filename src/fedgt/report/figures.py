@@ -1,4 +1,4 @@
-"""The pictures of the report and of the paper as matplotlib figures; matplotlib comes with `pip install 'fedgt[plots]'`.
+"""The pictures of the report and of the paper as matplotlib figures; matplotlib comes with the extra `plots`.
 
 Colours are those of Okabe and Ito (2008), which people with colour-blindness tell apart; shape or line style always says the
 same as the colour. Every function returns a new `Figure` that no interactive backend knows; save it with `figure.savefig`.
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgt.errors import SpecError
+from fedgt.extras import how_to_install
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -256,7 +257,7 @@ def _blank(size: tuple[float, float], *, rows: int = 1, columns: int = 1) -> tup
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise SpecError("figures need matplotlib: pip install 'fedgt[plots]'") from error
+        raise SpecError(f"figures need matplotlib: {how_to_install('plots')}") from error
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.subplots(rows, columns)

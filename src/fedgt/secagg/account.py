@@ -61,6 +61,11 @@ def smallest_support(rows: Iterable[Row], *, enough: int | None = None) -> tuple
 
 def _require(rows: Sequence[Row], promised: int, about: str) -> None:
     found = smallest_support(rows, enough=promised)
+    weights: dict[str, float] = {}
+    if any(weights.setdefault(client, weight) != weight for row in rows for client, weight in row.items()):
+        # The number of clipped entries travels without a weight, so it is another combination than that of the updates.
+        counted = smallest_support([dict.fromkeys(row, 1.0) for row in rows], enough=promised)
+        found = min((one for one in (found, counted) if one is not None), default=None)
     if found is not None and found[0] < promised:
         raise PolicyError(
             f"the sums about {about}, with what was signed before, can be combined to mix only "

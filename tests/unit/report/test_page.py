@@ -200,3 +200,35 @@ def test_a_specification_that_is_not_that_of_the_result_is_an_alarm(tmp_path: Pa
     assert report["run"]["spec_matches"] is False
     assert report["recheck"]["status"] == "not-made"
     assert "The record does not fit together" in render_html(report)
+
+
+def _sentences(report: dict[str, Any]) -> str:
+    """The text of the page without its tags."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", render_html(report))).replace("&lt;", "<")
+
+
+def test_a_clean_run_says_that_its_strongest_line_is_no_attack(tmp_path: Path) -> None:
+    report = report_of(tmp_path, "graded")
+    report["test"]["graded"] |= {"attacks": 0, "signal": 49.0}
+    said = _sentences(report)
+    assert "no line was found that an attack explains" in said
+    assert "lines found" not in said
+    assert "which honest training explains as well: 49" in said
+
+
+def test_a_tiny_p_value_negative_factors_and_several_tests_are_written_as_people_do(tmp_path: Path) -> None:
+    report = report_of(tmp_path, "graded")
+    report["test"]["graded"]["label"] = {
+        "kind": "targeted",
+        "classes": [{"label": 1, "rise": 2.0, "p_value": 1e-9}, {"label": 3, "rise": 1.0, "p_value": 0.002}],
+    }
+    report["privacy"]["most_exposed"]["combination"] = [
+        {"factor": "1/178", "purpose": "test-group-0"},
+        {"factor": "-1/178", "purpose": "test-group-3"},
+    ]
+    report["tests"] = [report["tests"][0], {**report["tests"][0], "round": 2}]
+    said = _sentences(report)
+    assert "(p <0.0001)" in said
+    assert "(p = 0.0020)" in said
+    assert "+ -" not in said
+    assert "groups tested in rounds 1 and 2" in said
