@@ -209,13 +209,19 @@ class FederationRun:
         if isinstance(clients, Mapping):
             self._local = LocalClients(clients, privacy)
             clients = self._local.transport
+        sums = sums or SumSettings()
+        account = Ledger(
+            clients=tuple(samples), promised=privacy, largest_share=sums.largest_share, colluders=sums.colluders
+        )
+        if ledger is not None:
+            account.merge(ledger)  # refused if it is about other clients or promises
         self.federation = Federation(
             run=name or f"run-{secrets.token_hex(8)}",
             transport=clients,
-            ledger=ledger or Ledger(clients=tuple(samples), promised=privacy),
+            ledger=account if ledger is None else ledger,
             samples=samples,
             weighting=weighting,
-            sums=sums or SumSettings(),
+            sums=sums,
             inputs=inputs or {},
             credentials=credentials,
             agreements=agreements,

@@ -85,6 +85,8 @@ class FedGT:
         credentials: The server's identity and the clients' keys. None is ANONYMOUS MODE, for simulations.
         optimizer: What becomes of the average update; None adds it. See `fedgt.flower.adaptive`.
         colluders: How many clients may work together with a server that lies; no client's policy may ask for more.
+        largest_share: No local models are opened so far that the sums explain more of what is particular to a client, also
+            with the colluders' help; 1 is no limit (docs/disclosed-share.md).
         config: The run's configuration (`context.run_config`), which every client trains with: a client refuses a run whose
             configuration is not the one that it has itself.
         agreements: The folder of what the clients have signed, so that a restarted server, and the next run, goes on with
@@ -111,6 +113,7 @@ class FedGT:
     credentials: Credentials | None = None
     optimizer: ServerOptimizer | None = None
     colluders: int = 1
+    largest_share: float = 1.0
     config: Mapping[str, bool | float | int | str] = field(default_factory=dict)
     agreements: Path | None = None
     run: str | None = None
@@ -191,6 +194,7 @@ class FedGT:
                 fraction_bits=self.fraction_bits,
                 timeout_seconds=self.timeout,
                 colluders=self.colluders,
+                largest_share=self.largest_share,
             ),
             excluded=excluded,
             ledger=account,
@@ -230,17 +234,22 @@ class FedGT:
             )
             began = time.monotonic()
 
-    def _account(self, clients: Sequence[str], ledger: Ledger | Path | str | None, *, begun: bool) -> Ledger:
+    def _account(self, clients: Sequence[str], ledger: Ledger | Path | str | None, *, begun: bool) -> Ledger | None:
         if isinstance(ledger, Path | str):
-            return Ledger.kept_in(Path(ledger), clients=clients, promised=self.privacy, begun=begun)
+            return Ledger.kept_in(
+                Path(ledger),
+                clients=clients,
+                promised=self.privacy,
+                largest_share=self.largest_share,
+                colluders=self.colluders,
+                begun=begun,
+            )
         if ledger is None and begun:
             raise SpecError(
                 "a run that goes on needs the account of what was opened before: start(..., ledger=PATH), with the same "
                 "path from the first round"
             )
-        if ledger is not None:
-            Ledger(clients=clients, promised=self.privacy).merge(ledger)
-        return ledger or Ledger(clients=clients, promised=self.privacy)
+        return ledger
 
     def _prekeys(self, run: str, number: int) -> PrekeyRequest | None:
         """For as many groups as the round has: what its plan is about is not known yet."""
