@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from fedgt.decode.compiled import Method, compile, single
+from fedgt.decode.compiled import Method, check_outcomes, compile, single
 from fedgt.decode.priors import Prior
 from fedgt.design import Design
 from fedgt.types import ErrorRates, Outcomes
@@ -22,6 +22,7 @@ def explain(
     Raises:
         ContradictoryOutcomesError: If the outcomes are impossible.
     """
+    check_outcomes(outcomes.values[None], design)
     rows: list[npt.NDArray[np.int8]] = [outcomes.values]
     for group in range(design.groups):
         without = outcomes.values.copy()

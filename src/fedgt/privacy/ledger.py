@@ -29,7 +29,7 @@ from fedgt.foreign_text import plain
 from fedgt.ids import require_distinct_ids
 from fedgt.privacy.kept_sum import largest_kept_sum
 from fedgt.privacy.support import Support, minimum_support
-from fedgt.types import FloatArray
+from fedgt.types import FloatArray, as_count
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +76,7 @@ class Ledger:
             SpecError: If an id repeats, cannot be one or looks like another; if the promise is not between 1 and
                 the number of clients.
         """
+        as_count(promised, "privacy")
         if len(set(clients)) != len(clients):
             raise SpecError("client ids must be unique: one participant registered twice")
         require_distinct_ids(clients)
