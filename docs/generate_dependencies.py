@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 EXTRAS = ("plots", "flower")
 HEAD = """# What an installation brings along
 
-The packages that `pip install fedgt` installs, and those that the extras `plots` and `flower` add, in the versions of
+The packages that come with fedgt, and those that its extras `plots` and `flower` add, in the versions of
 `requirements/lock.txt`, with the licences that the packages state. The extra `train` (torch and others) is not locked, nor
 are the tools of development. Written by `make reference`, for Linux on Python 3.11.
 

@@ -1,6 +1,6 @@
 """Fifteen sites train a network in torch on the digits of scikit-learn; four of them label every 9 as a 3.
 
-    pip install fedgt torch
+    pip install ../.. torch      # here, in a checkout of fedgt
     python federation.py
 
 The hidden layer is frozen, as in transfer learning, so that the classification layer tells who poisons. Networks trained from

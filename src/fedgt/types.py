@@ -6,7 +6,7 @@ log P(benign | t) - log P(malicious | t), as `L^APP` in the paper: small means s
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -294,6 +294,7 @@ class ExplainingEvidence(BoundedEvidence, Protocol):
         ...
 
 
+@runtime_checkable
 class LayeredEvidence(ExplainingEvidence, Protocol):
     """Evidence from which the part that one set explains can be taken away, to ask whether there is a second attack."""
 

@@ -123,7 +123,7 @@ def test_a_picture_without_matplotlib_is_refused_with_the_way_to_install_it(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     done = fedgt("design", *DEMANDS, "--plot", "p.svg")
     assert done.returncode == 2
-    assert "pip install 'fedgt[plots]'" in done.stderr
+    assert "pip install '.[plots]'" in done.stderr
 
 
 HOSTILE = "\x1b[2J\r\nr = 15, all is well\u202e"

@@ -177,6 +177,45 @@ def test_the_readme_is_short_and_its_links_exist() -> None:
     assert (DOCS / "images" / "report.png").stat().st_size <= 300_000
 
 
+def installs_by_name(text: str) -> list[str]:
+    """Lines that would fetch fedgt from a package index, where nobody of this project owns the name."""
+    found = []
+    for line in re.findall(r"pip install[^`\n]*", text):
+        command = re.split(r" in | with |#", line)[0]
+        if any(re.fullmatch(r"fedgt(?:[\[=<>~@!].*)?", word.strip("'\"(),:;.")) for word in command.split()[2:]):
+            found.append(line)
+    return found
+
+
+def test_nothing_tells_to_install_fedgt_by_its_name_from_an_index() -> None:
+    folders = ("src", "docs", "examples", "tests", "benchmarks")
+    written = [*ROOT.glob("*.md"), *(path for folder in folders for path in (ROOT / folder).rglob("*"))]
+    texts = [path for path in written if path.suffix in (".py", ".md", ".toml", ".j2")]
+    assert len(texts) > 200
+    found = {
+        path.relative_to(ROOT).as_posix(): lines
+        for path in texts
+        if path != Path(__file__) and (lines := installs_by_name(path.read_text(encoding="utf-8")))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "by_name"),
+    [
+        ("pip install fedgt", True),
+        ("pip install 'fedgt[flower]' -c lock.txt", True),
+        ("pip install --quiet fedgt==0.1.0", True),
+        ("missing: pip install 'fedgt[plots]'.", True),
+        ("pip install '.[plots]' in a checkout of fedgt", False),
+        ("pip install dist/fedgt-0.1.0-py3-none-any.whl", False),
+        ("pip install ../.. torch      # in a checkout of fedgt", False),
+    ],
+)
+def test_a_line_that_installs_from_an_index_is_told_from_one_that_does_not(line: str, by_name: bool) -> None:
+    assert bool(installs_by_name(line)) == by_name
+
+
 def test_every_cell_of_the_comparison_names_its_source() -> None:
     """The table in docs/comparison.md has a numbered source for each cell that claims something."""
     text = (DOCS / "comparison.md").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("flwr", reason="needs Flower: pip install 'fedgt[flower]'")
+pytest.importorskip("flwr", reason="needs Flower: pip install '.[flower]'")
 
 import flower_app as app
 from fedgt.flower import InProcessGrid

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("flwr", reason="needs Flower: pip install 'fedgt[flower]'")
+pytest.importorskip("flwr", reason="needs Flower: pip install '.[flower]'")
 pytest.importorskip("torch", reason="needs torch, as the example does")
 
 from flwr.app import Context, RecordDict

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("flwr", reason="needs Flower: pip install 'fedgt[flower]'")
+pytest.importorskip("flwr", reason="needs Flower: pip install '.[flower]'")
 
 from flwr.app import Context, Message
 
@@ -46,7 +46,7 @@ def signed(strategy: FedGT, credentials: Credentials) -> FedGT:
     )
 
 
-def keyed(folder: Path, count: int = 15, *, journal: bool = False) -> dict[int, dict[str, Any]]:
+def keyed(folder: Path, count: int = 15, *, journal: bool = True) -> dict[int, dict[str, Any]]:
     return {
         node: config
         | {

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("flwr", reason="needs Flower: pip install 'fedgt[flower]'")
+pytest.importorskip("flwr", reason="needs Flower: pip install '.[flower]'")
 
 from flwr.app import Context, Message
 

@@ -25,7 +25,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 @pytest.fixture(scope="module")
 def browser() -> "Iterator[Browser]":
-    api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'fedgt[dev]'")
+    api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install '.[dev]'")
     program = os.environ.get("FEDGT_BROWSER") or next(filter(None, map(shutil.which, NAMES)), None)
     if program is None:
         pytest.skip("needs a browser: apt-get install chromium, or set FEDGT_BROWSER to one")

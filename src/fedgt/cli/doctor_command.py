@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from fedgt.errors import FedGTError, SpecError
+from fedgt.extras import how_to_install
 from fedgt.foreign_text import plain
 
 _QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -69,7 +70,7 @@ def _versions() -> Iterator[_Finding]:
         installed = version("flwr")
     except PackageNotFoundError:
         yield _Finding(
-            check="flwr", status="note", text="not installed; needed for Flower only: pip install 'fedgt[flower]'"
+            check="flwr", status="note", text=f"not installed; needed for Flower only: {how_to_install('flower')}"
         )
         return
     try:

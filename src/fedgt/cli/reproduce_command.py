@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedgt.extras import how_to_install
 from fedgt.text_file import writing
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def _draw(out: Path, dataset: "Dataset", experiments: tuple[str, ...]) -> None:
     from fedgt.reproduction.curves import draw
 
     if find_spec("matplotlib") is None:
-        typer.echo("no pictures: they need matplotlib (pip install 'fedgt[plots]')")
+        typer.echo(f"no pictures: they need matplotlib ({how_to_install('plots')})")
         return
     for experiment in experiments:
         for path in draw(out, dataset, experiment):  # type: ignore[arg-type]

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedgt.decode.compiled import Method, Rates, compile
+from fedgt.decode.compiled import Method, Rates
+from fedgt.decode.decoders import compile
 from fedgt.decode.priors import CountPrior
 from fedgt.design import Design, max_malicious, negative_group_distribution
 from fedgt.errors import CalibrationError, ShapeError

@@ -3,7 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from fedgt.decode.compiled import Method, check_outcomes, compile, single
+from fedgt.decode.compiled import Method, check_outcomes, single
+from fedgt.decode.decoders import compile
 from fedgt.decode.priors import Prior
 from fedgt.design import Design
 from fedgt.types import ErrorRates, Outcomes

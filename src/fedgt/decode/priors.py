@@ -38,15 +38,6 @@ class IndependentPrior:
         """The same prevalence for every client: delta of the paper."""
         return cls(prevalence=np.full(clients, prevalence))
 
-    @classmethod
-    def carried_over(cls, malicious: FloatArray) -> "IndependentPrior":
-        """The posterior P(malicious) of an earlier round as the prior of the next.
-
-        Clients are taken as independent, so correlations are lost; a joint decoding of all outcomes so far
-        (`fedgt.decode.stacked`) keeps them.
-        """
-        return cls(prevalence=malicious)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CountPrior:

@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 from fedgt.decode.baselines import PUBLISHED_THRESHOLDS, combinatorial, definite, published_estimate
 from fedgt.decode.calibrate import Calibration, calibrate, calibrate_by_sampling
-from fedgt.decode.compiled import Method, check_outcomes, compile, malicious_probability, single
+from fedgt.decode.compiled import Method, check_outcomes, malicious_probability, single
+from fedgt.decode.decoders import compile
 from fedgt.decode.estimate import CountEstimate, estimate_from_outcomes, estimate_malicious, most_considered
 from fedgt.decode.exact import exact_counts_possible
 from fedgt.decode.priors import CountPrior, IndependentPrior, Prior

@@ -1,7 +1,7 @@
 """The client's end of a transport: trains once per round, answers the stages, refuses what was not agreed."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from fedgt.engine.hello import read_hello, signed_hello
 from fedgt.engine.journal import RoundJournal
-from fedgt.engine.nearness import akin_models, akin_updates, answered
+from fedgt.engine.nearness import AnsweredModel, akin_answers, akin_models, answered
 from fedgt.engine.prekeys import finished_message, read_finish
-from fedgt.engine.round_message import RoundMessage, fingerprint, require_inputs
+from fedgt.engine.round_message import RoundMessage, fingerprint, require_inputs, require_own_inputs
 from fedgt.engine.suspended import Suspended, SuspendedRound
 from fedgt.errors import PolicyError, ProtocolError, ShapeError, SpecError
 from fedgt.foreign_text import plain
@@ -24,6 +24,7 @@ from fedgt.secagg.account import require_promise
 from fedgt.secagg.agreement import planned_rows
 from fedgt.secagg.frames import Sender
 from fedgt.secagg.policy import ANONYMOUS
+from fedgt.secagg.terms import clip_of
 from fedgt.types import Parameters
 
 logger = logging.getLogger(__name__)
@@ -142,6 +143,7 @@ class ClientEndpoint:
         if stage == "masked":
             return self._masked(self._session, payload)
         if stage == "agree":
+            self._look_again(self._session)
             return self._session.agree(payload)
         if stage == "unmask":
             return self._session.unmask(payload)
@@ -287,16 +289,23 @@ class ClientEndpoint:
             state = self._round_of(plan, message.parameters)
             rows = planned_rows(plan)
             if self._log is None:  # with identities the session looks at what is really to be opened, in all rounds
-                require_promise({}, "", [*state.rows, *rows], promised=self._policy.privacy)
-            if self._log is not None:
-                session.count_as_one(
-                    akin_models(
-                        message.parameters,
-                        self._journal.models,
-                        part=self._policy.near_model,
-                        seed=self._journal.seed,
-                    )
+                require_promise(
+                    {},
+                    "",
+                    [*state.rows, *rows],
+                    promised=self._policy.privacy,
+                    largest_share=self._policy.largest_share,
+                    colluders=self._policy.colluders,
                 )
+            if self._log is not None:
+                near = akin_models(
+                    message.parameters,
+                    self._journal.models,
+                    model=plan.inputs.get("model", ""),
+                    part=self._policy.near_model,
+                    seed=self._journal.seed,
+                )
+                self._count_as_one(session, near)
             self._journal.begin(plan.run, plan.round, plan.purpose)
         except Exception:
             session.close()
@@ -341,11 +350,35 @@ class ClientEndpoint:
         """Write down what is about to be answered, and look at the sums again if it was nearly answered before."""
         trained = state.trained or {}
         model = session.plan.inputs.get("model", "")
-        update = answered(state.parameters, trained, model=model, seed=self._journal.seed)
-        if not np.isfinite(update.update).all():
-            return  # nothing of it leaves: the encoding refuses what is not finite, by name
-        session.count_as_one(akin_updates(update, self._journal.models, part=self._policy.near_model))
+        clip, bits = _rounding(session.plan)
+        update = answered(
+            state.parameters, trained, model=model, seed=self._journal.seed, clip=clip, fraction_bits=bits
+        )
         self._journal.answer(update)
+        self._look_again(session)
+
+    def _look_again(self, session: ClientSession) -> None:
+        """Count as one what is nearly this session's model in the record by now; another process may have added to it."""
+        if self._log is not None and not session.closed:
+            model = session.plan.inputs.get("model", "")
+            near = akin_answers(model, self._journal.models, part=self._policy.near_model)
+            self._count_as_one(session, near)
+
+    def _count_as_one(self, session: ClientSession, near: Sequence[AnsweredModel]) -> None:
+        """Count models as one for the promise, and refuse to clip or round their updates in two ways.
+
+        Raises:
+            PolicyError: If sums about them were clipped or rounded otherwise: of two such sums over the same clients the
+                difference can be one client's. Or if what is planned would break the promise.
+        """
+        clip, bits = _rounding(session.plan)
+        for one in near:
+            if one.rounds_otherwise(clip, bits):
+                raise PolicyError(
+                    f"client {self._id}: nearly the same model was answered with clip {one.clip:g} and "
+                    f"{one.fraction_bits} fraction bits, the plan has {clip:g} and {bits}: begin at another model"
+                )
+        session.count_as_one({one.model for one in near})
 
     def _masked(self, session: ClientSession, payload: bytes) -> bytes:
         state = self._round
@@ -357,6 +390,8 @@ class ClientEndpoint:
     def _train(self, state: _Round, session: ClientSession) -> Mapping[str, npt.NDArray[np.generic]]:
         """The trained model; trains only if this round has not been trained yet."""
         plan = session.plan
+        if self._credentials is not None:
+            require_own_inputs(plan, self._inputs)  # another process may have begun, with another configuration
         if state.trained is None:
             trained = self._client.train(state.parameters, round=state.number)
             _require_trained(trained, self._id)
@@ -364,7 +399,7 @@ class ClientEndpoint:
             state.samples = int(trained.samples)
             # A copy: a client that goes on training in the same memory must not change what later sums of the round see.
             state.trained = MappingProxyType({name: np.array(trained.parameters[name]) for name in state.parameters})
-            if self._log is not None and self._policy.near_model:
+            if self._log is not None:
                 self._remember(state, session)
         weight = plan.weights[self._id]
         if weight not in (1, state.samples):
@@ -387,6 +422,7 @@ def _strictest(policy: ClientPolicy | None, terms: RunTerms | None, *, signed: b
             policy,
             privacy=max(policy.privacy, terms.privacy),
             privacy_over_runs=max(policy.privacy_over_runs, terms.privacy_over_runs),
+            largest_share=min(policy.largest_share, terms.largest_share),
             colluders=max(policy.colluders, terms.colluders),
         )
     if signed and policy.privacy < policy.colluders + 2:
@@ -396,6 +432,11 @@ def _strictest(policy: ClientPolicy | None, terms: RunTerms | None, *, signed: b
             f"Write a policy.toml with privacy = {policy.colluders + 2} or more, or give the agreed terms of the run"
         )
     return policy
+
+
+def _rounding(plan: RoundPlan) -> tuple[float, int | None]:
+    """Clip and fraction bits of the updates in a plan; of the Weiszfeld task the bits are as many as there can be."""
+    return clip_of(plan), plan.encoding.fraction_bits if plan.task == "mean" else None
 
 
 def _require_trained(trained: object, client: str) -> None:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from fedgt.engine.nearness import AnsweredModel, new_seed
 from fedgt.errors import ProtocolError, SpecError
 from fedgt.secagg import AgreementLog, Registry
+from fedgt.secagg.agreement_log import write_once
 
 _LARGEST_FILE = 2**28
 
@@ -45,6 +46,10 @@ class RoundJournal:
                 _without_cut(path)
             self._refresh()
 
+    def _models_path(self) -> Path:
+        assert self._path is not None  # noqa: S101 - only called with a path
+        return self._path.with_name(self._path.name + ".models")
+
     @property
     def rounds(self) -> Mapping[str, int]:
         """Run -> the latest round that was begun."""
@@ -57,7 +62,9 @@ class RoundJournal:
 
     @property
     def models(self) -> tuple[AnsweredModel, ...]:
-        """The global models that were answered."""
+        """The global models that were answered, by any process of this client."""
+        if self._path is not None:
+            self._refresh_models(self._models_path())
         return tuple(self._models)
 
     @property
@@ -100,8 +107,9 @@ class RoundJournal:
             SpecError: If the file cannot be written.
         """
         if self._path is not None:
-            self._append(self._path.with_name(self._path.name + ".models"), model.to_json())
-        self._models.append(model)
+            self._append(self._models_path(), model.to_json())
+        else:
+            self._models.append(model)
 
     def spend(self, state: bytes) -> None:
         """Write down that a suspended state is used.
@@ -159,31 +167,50 @@ class RoundJournal:
     def _load_models(self, path: Path) -> None:
         if path.exists():
             _without_cut(path)
-        if not path.exists() or not path.stat().st_size:
-            self._append(path, json.dumps(self._seed))
+        if not path.exists():
+            self._begin_models(path)
+        self._refresh_models(path)
+
+    def _begin_models(self, path: Path) -> None:
+        """Make the file with a seed, unless another process has made it meanwhile: there must be one seed."""
+        try:
+            write_once(path, json.dumps(self._seed).encode() + b"\n")
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise SpecError(f"journal {path} cannot be written: {error.strerror}") from error
+
+    def _refresh_models(self, path: Path) -> None:
         lines = _lines(path)
         try:
             self._seed = str(json.loads(lines[0]))
             int(self._seed, 16)
-            self._models = [AnsweredModel.from_json(line) for line in lines[1:]]
+            self._models += [AnsweredModel.from_json(line) for line in lines[1 + len(self._models) :]]
         except (IndexError, ValueError, TypeError, RecursionError) as error:
             raise SpecError(f"{path} is not a record of answered models: the file was changed") from error
 
 
 def _lines(path: Path) -> list[bytes]:
     """The whole lines of a file; one that another process is writing is none yet."""
+    return _content(path).split(b"\n")[:-1]
+
+
+def _content(path: Path) -> bytes:
     try:
         if path.stat().st_size > _LARGEST_FILE:
             raise SpecError(f"journal {path} is larger than {_LARGEST_FILE} bytes")
-        content = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise SpecError(f"journal {path} cannot be read: {error.strerror}") from error
-    return content.split(b"\n")[:-1]
 
 
 def _without_cut(path: Path) -> None:
-    """Take a last line away that a crash has cut off, so that the next one does not continue it."""
-    whole = sum(len(line) + 1 for line in _lines(path))
-    if path.stat().st_size > whole:
+    """Take a last line away that a crash has cut off, so that the next one does not continue it.
+
+    Not one that another process has just written: what is cut off does not grow.
+    """
+    content = _content(path)
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content) == path.stat().st_size:
         with path.open("ab") as file:
             file.truncate(whole)

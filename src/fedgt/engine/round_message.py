@@ -127,6 +127,20 @@ def require_inputs(plan: RoundPlan, message: RoundMessage, own: Mapping[str, str
             )
 
 
+def require_own_inputs(plan: RoundPlan, own: Mapping[str, str]) -> None:
+    """Check before training, which may happen in another process, that the other inputs are still those of the plan.
+
+    Raises:
+        ProtocolError: If they are not.
+    """
+    planned = {name: digest for name, digest in plan.inputs.items() if name not in ("model", "center")}
+    if planned != dict(own):
+        raise ProtocolError(
+            f"the plan is about {sorted(planned)}, this client trains with {sorted(own)}, or with others of these names: "
+            "all clients must train from the same"
+        )
+
+
 def _code(array: npt.NDArray[np.floating]) -> str:
     code = f"{array.dtype.kind}{array.dtype.itemsize}"
     if code not in _DTYPES:

@@ -33,8 +33,9 @@ class Site:
         credentials: Its identity and the keys that it trusts. None is ANONYMOUS MODE, for simulations.
         policy: Limits that the server cannot override.
         terms: What was agreed for the run beforehand.
-        journal: A file that remembers rounds over restarts. Next to it stands a folder with one empty file per message,
-            so that no suspended state is ever used twice.
+        journal: A file that remembers what was answered and signed over messages, runs and restarts; needed with
+            credentials. Next to it stands a folder with one empty file per message, so that no suspended state is ever
+            used twice.
     """
 
     client: str
@@ -102,6 +103,11 @@ def register(
 
     def stage(message: Message, context: Context, name: str) -> Message:
         me = site(context)
+        if me.credentials is not None and me.journal is None:
+            raise SpecError(
+                f"site {me.client} has an identity and no journal: what it has signed would be forgotten with the run, and "
+                "the next run could open what this one must not. Give fedgt-journal, a file that only this site can write"
+            )
         frame = frame_of(message.content)
         if me.credentials is not None:
             # Before the state is taken out of its place, which leaves a file beside the journal: anybody can send junk.

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from fedgt.errors import SpecError
+from fedgt.extras import how_to_install
 from fedgt.planning.search import SearchResult
 from fedgt.text_file import writing
 
@@ -20,7 +21,7 @@ def check_picture(path: Path) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise SpecError("plots need matplotlib: pip install 'fedgt[plots]'") from error
+        raise SpecError(f"plots need matplotlib: {how_to_install('plots')}") from error
 
 
 def draw_tradeoff(path: Path, result: SearchResult) -> None:

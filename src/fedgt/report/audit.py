@@ -339,7 +339,7 @@ def _specification(record: RunRecord, *, simulation: bool) -> dict[str, Any]:
     return {
         "toml": text,
         "commands": [
-            f"pip install fedgt=={record.result['version']}",
+            f"fedgt --version    # must be {record.result['version']}: from its checkout or wheel; no package index has it",
             "fedgt run spec.toml --out again",
             "fedgt report again",
         ],

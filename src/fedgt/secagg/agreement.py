@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from fedgt import strict_json
 from fedgt.errors import ProtocolError, SignatureError, SpecError
 from fedgt.foreign_text import plain
@@ -206,23 +204,24 @@ class Link:
 def rows_of(
     task: str, plan: str, weights: Mapping[str, int], groups: Iterable[tuple[int, Sequence[str]]]
 ) -> tuple[Row, ...]:
-    """Sums as client -> real weight. Weiszfeld weights are secret: those are rows in general position.
+    """Sums as client -> real weight.
+
+    Of a Weiszfeld sum only the clients know the weights. They are those of the mean times one factor for each client, the
+    same in all groups of the plan. The server has a say in the factors: a far center makes them nearly equal. So such a
+    sum counts twice, with factors in general position and with equal ones.
 
     Args:
         task: Of the plan.
-        plan: Its digest; rows in general position follow from it, the same for everybody.
+        plan: Its digest; factors in general position follow from it, the same for everybody.
         weights: Client -> weight.
         groups: (number of the group, who is in it); empty groups are left out.
     """
-    if task == "mean":
-        return tuple({client: float(weights[client]) for client in group} for _, group in groups if group)
-    return tuple(
-        dict(
-            zip(group, _general(plan, number).integers(1, 1 << 20, size=len(group)).astype(float).tolist(), strict=True)
-        )
-        for number, group in groups
-        if group
-    )
+    chosen = [group for _, group in groups if group]
+    rows: list[Row] = [{client: float(weights[client]) for client in group} for group in chosen]
+    if task != "mean":
+        factors = {client: _general(plan, client) for group in chosen for client in group}
+        rows += [{client: float(weights[client] * factors[client]) for client in group} for group in chosen]
+    return tuple(rows)
 
 
 def planned_rows(plan: RoundPlan) -> tuple[Row, ...]:
@@ -303,8 +302,8 @@ def keys_digest(clients: Sequence[str], keys: Mapping[int, bytes | memoryview]) 
     return transcript.hexdigest()
 
 
-def _general(plan: str, group: int) -> np.random.Generator:
-    return np.random.default_rng([*bytes.fromhex(plan), group])
+def _general(plan: str, client: str) -> int:
+    return 1 + int(_sha256([plan, client])[:5], 16)
 
 
 def _is_digest(value: object) -> bool:

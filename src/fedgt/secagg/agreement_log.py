@@ -78,7 +78,10 @@ class AgreementLog:
         """
         self.refresh()
         if self._root is not None:
-            others = [path for path in self._root.iterdir() if path.is_dir() and path != self._folder]
+            try:
+                others = [path for path in self._root.iterdir() if path.is_dir() and path != self._folder]
+            except OSError as error:
+                raise SpecError(f"{self._root} cannot be read: {error.strerror}") from error
             for path in {file for folder in others for file in folder.glob("*.json")} - self._elsewhere:
                 link = Link.from_json(_read(path))
                 self._elsewhere.add(path)
@@ -117,7 +120,7 @@ class AgreementLog:
             )
         if self._folder is not None:
             try:
-                _write_once(self._path(link.number), link.to_json())
+                write_once(self._path(link.number), link.to_json())
             except FileExistsError as error:
                 raise ProtocolError(f"another process has signed agreement {link.number} already") from error
             except OSError as error:
@@ -195,7 +198,7 @@ def _read(path: Path) -> bytes:
     return content
 
 
-def _write_once(path: Path, content: bytes) -> None:
+def write_once(path: Path, content: bytes) -> None:
     """Make a file that does not exist yet, whole and on the disk, or raise FileExistsError."""
     with _written(path, content) as draft:
         try:

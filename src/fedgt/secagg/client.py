@@ -119,8 +119,11 @@ class ClientSession:
         Raises:
             PolicyError: If what is planned would break the promise then.
         """
-        if self._signatory is not None and models:
-            self._signatory.akin |= frozenset(models)
+        if self._signatory is None:
+            return
+        more = frozenset(models) - self._signatory.akin - {self.plan.inputs.get("model", "")}
+        if more:
+            self._signatory.akin |= more
             self._signatory.require_promise(self.plan, planned_rows(self.plan))
 
     @property
@@ -358,7 +361,8 @@ class ClientSession:
             # Piece by piece, so that each is encoded once and meets all its masks while it is in the cache.
             scratch = mask_scratch()
             tags = {group: Poly1305(self._groups[group].tag_key) for group in vectors if self._credentials is not None}
-            for start, pieces in client_chunks(self.plan, self._client, vectors, tensors, center, base=base):
+            wary = self._credentials is not None
+            for start, pieces in client_chunks(self.plan, self._client, vectors, tensors, center, base=base, wary=wary):
                 for group, levels in pieces.items():
                     chunk = vectors[group][start : start + levels.size]
                     first, *others = streams[group]

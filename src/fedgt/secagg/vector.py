@@ -94,6 +94,7 @@ def client_chunks(
     center: Tensors | None = None,
     *,
     base: Tensors | None = None,
+    wary: bool = False,
 ) -> Iterator[tuple[int, Mapping[int, RingArray]]]:
     """The plain vectors of one client, before any mask, a piece at a time and in order.
 
@@ -104,6 +105,7 @@ def client_chunks(
         update: Tensor name -> array.
         center: The current Weiszfeld estimate in the space of updates; for that task only.
         base: Is taken away from the update, in float64, if given: trained and received model need no third array.
+        wary: Refuse a Weiszfeld step whose center or smoothing would tell the server this client's weight.
 
     Yields:
         Where the piece starts, and group number -> ring[piece], valid until the next piece (memory is used again).
@@ -111,7 +113,7 @@ def client_chunks(
 
     Raises:
         ShapeError: As `flatten`.
-        ProtocolError: If a center is missing, or given for another task.
+        ProtocolError: If a center is missing, or given for another task, or `wary` finds a reason.
     """
     if (center is not None) != (plan.task == "weiszfeld"):
         raise ProtocolError(
@@ -133,7 +135,10 @@ def client_chunks(
     flat = flatten(update, plan, owner=client, base=base)
     clipped = int(np.count_nonzero(np.abs(flat) > plan.update_clip))
     point = np.clip(flat, -plan.update_clip, plan.update_clip)
-    distance = float(np.linalg.norm(flatten(center, plan, owner=client, what="center") - point))
+    origin = flatten(center, plan, owner=client, what="center")
+    distance = float(np.linalg.norm(origin - point))
+    if wary and point.any():  # who has learned nothing has nothing to hide
+        _require_secret_weight(plan, client, origin, distance)
     extended = np.append(point, 1.0)
     step = CHUNK_BYTES // dtype.itemsize
     betas = {
@@ -237,6 +242,21 @@ def _pieces(
                     piece -= ground[start:stop]
             yield offset + start, offset + stop, piece, tensor.name
         offset += tensor.size
+
+
+def _require_secret_weight(plan: RoundPlan, client: str, center: FloatArray, distance: float) -> None:
+    """What the account of opened sums rests on: the server knows nobody's Weiszfeld weight, and cannot make all equal."""
+    if distance <= plan.smoothing:
+        raise ProtocolError(
+            f"client {client}: its update is no farther from the center than the smoothing {plan.smoothing:g}, so that the "
+            "server would know its weight: lower the smoothing"
+        )
+    # A mean of clipped updates has no larger entry than the clip; the fixed point may add to it.
+    if float(np.abs(center).max()) > 2 * plan.update_clip:
+        raise ProtocolError(
+            f"client {client}: the center is outside the clip {plan.update_clip:g} of all updates: so far away all weights "
+            "would be nearly equal"
+        )
 
 
 def _require_finite(

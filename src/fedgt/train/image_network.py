@@ -1,6 +1,6 @@
 """The paper's image networks, by torchvision: ResNet-18 for CIFAR-10, EfficientNet-B0 for ISIC2019; on a GPU if possible.
 
-Needs `pip install 'fedgt[train]'`. On CUDA the arithmetic is bfloat16 with float32 parameters, in channels-last layout; on a
+Needs the extra `train`. On CUDA the arithmetic is bfloat16 with float32 parameters, in channels-last layout; on a
 CPU float32. Parameters are the network's state: floating-point tensors are averaged, counters of batch normalisation are
 kept.
 """
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgt.errors import ShapeError, SpecError
+from fedgt.extras import how_to_install
 from fedgt.train.data import directory_of
 from fedgt.train.logistic import LocalTraining
 from fedgt.types import IntArray, Parameters
@@ -276,7 +277,7 @@ def _torch() -> Any:
         import torch
         import torchvision  # noqa: F401
     except ImportError as error:
-        raise SpecError(f"image networks need the extra `train` ({error}): pip install 'fedgt[train]'") from error
+        raise SpecError(f"image networks need the extra `train` ({error}): {how_to_install('train')}") from error
     return torch
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgt.errors import SpecError
+from fedgt.extras import how_to_install
 from fedgt.types import BoolArray, IntArray
 
 logger = logging.getLogger(__name__)
@@ -111,7 +112,7 @@ def _pillow() -> Any:
     try:
         from PIL import Image
     except ImportError as error:
-        raise SpecError(f"image files need Pillow ({error}): pip install 'fedgt[train]'") from error
+        raise SpecError(f"image files need Pillow ({error}): {how_to_install('train')}") from error
     return Image
 
 

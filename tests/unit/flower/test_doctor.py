@@ -81,7 +81,7 @@ def test_a_policy_that_leaves_privacy_to_the_server_is_pointed_out(folder: Path)
 
 
 def test_telemetry_that_is_on_fails_with_the_variables_to_set() -> None:
-    pytest.importorskip("flwr", reason="needs Flower: pip install 'fedgt[flower]'")
+    pytest.importorskip("flwr", reason="needs Flower: pip install '.[flower]'")
     code, found = doctor(env=QUIET | {"FLWR_TELEMETRY_ENABLED": "1"})
     assert code == 1
     assert "export FLWR_TELEMETRY_ENABLED=0 for every process" in found["telemetry"]["text"]
