@@ -70,7 +70,7 @@ def largest_kept_sum(
     """
     array = np.atleast_2d(as_numbers(rows, "revealed rows"))
     weight = as_numbers(weights, "weights")
-    members = np.unique(as_integers(kept, "kept clients"))
+    members = np.unique(as_integers(list(kept) if isinstance(kept, Iterable) else kept, "kept clients"))
     as_count(privacy, "privacy", error=ShapeError)
     clients = array.shape[-1]
     if array.ndim != 2 or weight.shape != (clients,):
