@@ -169,14 +169,6 @@ def test_links_to_click_and_own_files_are_fine(tmp_path: Path, foreign: Any) -> 
     assert list(foreign(tmp_path)) == []
 
 
-def test_the_readme_is_short_and_its_links_exist() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(text.splitlines()) < 120
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
-        assert target.startswith("http") or (ROOT / target).exists(), target
-    assert (DOCS / "images" / "report.png").stat().st_size <= 300_000
-
-
 def installs_by_name(text: str) -> list[str]:
     """Lines that would fetch fedgt from a package index, where nobody of this project owns the name."""
     found = []
