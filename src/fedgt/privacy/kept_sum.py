@@ -1,6 +1,6 @@
 """The largest sum of kept clients that may still be opened about the same local models."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain, combinations
@@ -70,7 +70,8 @@ def largest_kept_sum(
     """
     array = np.atleast_2d(as_numbers(rows, "revealed rows"))
     weight = as_numbers(weights, "weights")
-    members = np.unique(as_integers(kept, "kept clients"))
+    given = sorted(kept) if isinstance(kept, Set) else kept
+    members = np.unique(as_integers(given, "kept clients"))
     as_count(privacy, "privacy", error=ShapeError)
     clients = array.shape[-1]
     if array.ndim != 2 or weight.shape != (clients,):
