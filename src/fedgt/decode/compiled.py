@@ -26,6 +26,7 @@ from fedgt.types import (
     FloatArray,
     IntArray,
     Outcomes,
+    as_array,
     frozen,
 )
 
@@ -306,9 +307,11 @@ def check_outcomes(values: npt.NDArray[np.int8], design: Design) -> npt.NDArray[
     Raises:
         ShapeError: If the shape or a value does not fit.
     """
-    array = np.asarray(values)
-    if array.ndim != 2:
-        raise ShapeError(f"outcomes of shape {array.shape}; [vectors, {design.groups} groups] is needed")
+    array = as_array(values, "outcomes")
+    if array.ndim != 2 or array.dtype.kind not in "biuf":
+        raise ShapeError(
+            f"outcomes of dtype {array.dtype} and shape {array.shape}; [vectors, {design.groups} groups] is needed"
+        )
     if array.shape[1] != design.groups:
         given = array.shape[1]
         raise ShapeError(

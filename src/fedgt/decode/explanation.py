@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from fedgt.decode.compiled import Method, single
+from fedgt.decode.compiled import Method, check_outcomes, single
 from fedgt.decode.decoders import compile
 from fedgt.decode.priors import Prior
 from fedgt.design import Design
@@ -23,6 +23,7 @@ def explain(
     Raises:
         ContradictoryOutcomesError: If the outcomes are impossible.
     """
+    check_outcomes(outcomes.values[None], design)
     rows: list[npt.NDArray[np.int8]] = [outcomes.values]
     for group in range(design.groups):
         without = outcomes.values.copy()

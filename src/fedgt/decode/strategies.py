@@ -28,7 +28,7 @@ from fedgt.decode.priors import CountPrior, IndependentPrior, Prior
 from fedgt.decode.ranked import ranked_sets
 from fedgt.design import Design, countable, max_malicious
 from fedgt.errors import CalibrationError, ContradictoryOutcomesError, SpecError
-from fedgt.types import ERASED, NEGATIVE, POSITIVE, BoolArray, ErrorRates, FloatArray, Outcomes, frozen
+from fedgt.types import ERASED, NEGATIVE, POSITIVE, BoolArray, ErrorRates, FloatArray, Outcomes, as_number, frozen
 
 Strategy = Literal["count", "delta", "bayes", "map", "comp", "dd", "published-count", "published-delta"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
@@ -246,7 +246,7 @@ def _check_names(strategy: str, estimator: str, beta: float) -> None:
         if name not in known:
             kind = "strategy" if known is STRATEGIES else "estimator"
             raise SpecError(f"unknown {kind} {name!r}; known are {', '.join(known)}")
-    if not 0.0 <= beta <= 1.0:
+    if not 0.0 <= as_number(beta, "beta") <= 1.0:
         raise SpecError(f"beta = {beta}; a weight from 0 to 1 is needed")
 
 

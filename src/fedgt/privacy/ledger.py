@@ -30,7 +30,7 @@ from fedgt.privacy.disclosed_share import MAX_SETS, can_try, disclosed_share
 from fedgt.privacy.kept_sum import largest_kept_sum
 from fedgt.privacy.stated import PrivacyAccount, privacy_account
 from fedgt.privacy.support import Support, minimum_support
-from fedgt.types import FloatArray
+from fedgt.types import FloatArray, as_count
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +63,7 @@ class Ledger:
                 the number of clients; if the limit of the share is not above 0 and at most 1, or too many may collude for it
                 to be computed.
         """
+        as_count(promised, "privacy")
         if len(set(clients)) != len(clients):
             raise SpecError("client ids must be unique: one participant registered twice")
         require_distinct_ids(clients)
