@@ -40,7 +40,7 @@ from fedgt.evidence import (
     outputs,
     together,
 )
-from fedgt.types import BoolArray, FloatArray, LayeredEvidence
+from fedgt.types import BoolArray, FloatArray, SetEvidence
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "cifar_cnn.csv"
 KEY = ("seed", "attack", "malicious_clients", "placement", "validation_images", "features", "most_tests")
@@ -205,12 +205,12 @@ def evidence(
     return found
 
 
-def graded(compared: FloatArray, losses: FloatArray) -> LayeredEvidence | None:
+def graded(compared: FloatArray, losses: FloatArray) -> SetEvidence | None:
     """Graded evidence of all groups."""
     return graded_screen(compared, losses, weights=ROWS, samples=SAMPLES, erased=OPEN).evidence
 
 
-def decided(found: list[LayeredEvidence], most: int) -> tuple[GradedDecoding, int]:
+def decided(found: list[SetEvidence], most: int) -> tuple[GradedDecoding, int]:
     """The decision with at most so many test rounds, and how many were needed."""
     for tests in range(1, most + 1):
         evidence = together([one for one in found[:tests] if one is not None])

@@ -45,7 +45,7 @@ from fedgt.train import (
     poison,
     train_clients,
 )
-from fedgt.types import FloatArray, IntArray, LayeredEvidence
+from fedgt.types import FloatArray, IntArray, SetEvidence
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "graded.csv"
 COLUMNS = (
@@ -170,7 +170,7 @@ class World:
                 found[key][who] = value
         return found
 
-    def evidence(self, rows: FloatArray, seats: IntArray, models: Models, start: Models) -> list[LayeredEvidence]:
+    def evidence(self, rows: FloatArray, seats: IntArray, models: Models, start: Models) -> list[SetEvidence]:
         """What a test with these rows says; `seats` gives the client of each column."""
         shares = rows / rows.sum(axis=1, keepdims=True)  # unweighted sums
         means = {key: np.tensordot(shares, value[seats], axes=1) for key, value in models.items()}

@@ -7,7 +7,7 @@ protocol are also `RuntimeError`, so that callers who know nothing of fedgt stil
 import re
 
 _SCALAR = re.compile(
-    r"\bnp\.(?:(?:u?int|float|complex|longdouble|bool|str|bytes)\w*\(('[^']*'|[^()']*)\)|(True|False)_)"
+    r"\bnp\.(?:(?:u?int|float|complex|longdouble|bool|str|bytes|datetime|timedelta|void)\w*\((b?'[^']*'|[^()']*)\)|(True|False)_)"
 )
 """How numpy 2 represents its numbers and strings: np.int64(2), np.str_('a'), np.True_."""
 

@@ -62,6 +62,8 @@ def assign(design: Design, clients: Sequence[str], *, rng: np.random.Generator) 
 
 
 def _check_ids(clients: Sequence[str]) -> None:
+    if isinstance(clients, str | bytes) or not isinstance(clients, Sequence):
+        raise DesignError(f"clients: a sequence of ids is needed, not a {type(clients).__name__}")
     seen: set[str] = set()
     try:
         require_distinct_ids(clients)

@@ -6,12 +6,12 @@ log P(benign | t) - log P(malicious | t), as `L^APP` in the paper: small means s
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from fedgt.errors import ShapeError, SpecError
+from fedgt.errors import FedGTError, ShapeError, SpecError
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IntArray: TypeAlias = npt.NDArray[np.int64]
@@ -63,41 +63,74 @@ def require_model(parameters: object) -> None:
         raise ShapeError(f"no tensor of the model ({', '.join(parameters)}) is floating-point: nothing can be averaged")
 
 
-def as_array(value: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
+def as_array(value: object, name: str, *, error: type[FedGTError] = ShapeError) -> npt.NDArray[Any]:
     """An array of numbers (or strings) out of whatever a user gives.
 
     Args:
         value: The argument.
         name: What to call it in a message.
+        error: What to raise.
 
     Raises:
-        ShapeError: If rows have different lengths, or entries are no single values.
+        FedGTError: `error`, if rows have different lengths, or entries are no single values.
     """
     try:
         array = np.asarray(value)
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise ShapeError(f"{name} are no array: {error}") from None
-    if array.dtype.kind == "O":
-        raise ShapeError(
-            f"{name} hold Python objects (such as {array.ravel()[:1].tolist()}); an array of numbers is needed"
-        )
+    except (ValueError, TypeError, RuntimeError, OverflowError) as problem:
+        raise error(f"{name}: no array can be made of them ({problem})") from None
+    if array.dtype.kind not in "biufcUS":
+        kind = "Python objects" if array.dtype.kind == "O" else f"dtype {array.dtype}"
+        raise error(f"{name}: an array of numbers is needed, not of {kind}")
     return array
 
 
-def as_numbers(value: npt.ArrayLike, name: str) -> FloatArray:
-    """float64[...] out of whatever a user gives: booleans and integers too, NaN and infinity as they are.
+def as_numbers(value: object, name: str, *, error: type[FedGTError] = ShapeError) -> FloatArray:
+    """float64[...] out of whatever a user gives: booleans and integers too, NaN and infinity as they are; see `as_array`."""
+    array = as_array(value, name, error=error)
+    if array.dtype.kind not in "biuf":
+        raise error(f"{name}: real numbers are needed, not dtype {array.dtype}")
+    return array.astype(np.float64)
 
-    Args:
-        value: The argument.
-        name: What to call it in a message.
+
+def as_flags(value: object, name: str) -> BoolArray:
+    """bool[...] out of whatever a user gives: booleans, or the numbers 0 and 1; see `as_array`."""
+    array = as_array(value, name)
+    if array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():
+        raise ShapeError(f"{name}: true and false, or 1 and 0, are needed, not dtype {array.dtype} with other values")
+    return array.astype(np.bool_)
+
+
+def as_integers(value: object, name: str) -> IntArray:
+    """int64[...] out of whatever a user gives; see `as_array`."""
+    array = as_array(value, name)
+    if not array.size:
+        return np.zeros(array.shape, dtype=np.int64)
+    if array.dtype.kind not in "iu":
+        raise ShapeError(f"{name}: integers are needed, not dtype {array.dtype}")
+    if array.dtype.kind == "u" and int(array.max()) >= 2**63:
+        raise ShapeError(f"{name}: integers below 2^63 are needed")
+    return array.astype(np.int64)
+
+
+def as_number(value: object, name: str, *, error: type[FedGTError] = SpecError) -> float:
+    """A float out of one real number that is no truth value.
 
     Raises:
-        ShapeError: If it is no array of real numbers.
+        FedGTError: `error`, if it is something else.
     """
-    array = as_array(value, name)
-    if array.dtype.kind not in "biuf":
-        raise ShapeError(f"{name} have dtype {array.dtype}; real numbers are needed")
-    return array.astype(np.float64)
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
+        raise error(f"{name} = {value!r:.80}; a number is needed")
+    try:
+        return float(value)
+    except OverflowError:
+        raise error(f"{name} is beyond the range of floating-point numbers") from None
+
+
+def as_count(value: object, name: str, *, error: type[FedGTError] = SpecError) -> int:
+    """An int out of one integer that is no truth value; see `as_number`."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise error(f"{name} = {value!r:.80}; an integer is needed")
+    return int(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -116,11 +149,15 @@ class Outcomes:
 
     def __post_init__(self) -> None:
         """Freeze and check."""
-        values = np.asarray(self.values)
-        if values.ndim != 1 or not np.isin(values, (NEGATIVE, POSITIVE, ERASED)).all():
+        values = as_array(self.values, "outcomes")
+        if (
+            values.ndim != 1
+            or values.dtype.kind not in "biuf"
+            or not np.isin(values, (NEGATIVE, POSITIVE, ERASED)).all()
+        ):
             raise ShapeError(
                 f"outcomes must be a vector of 0 (negative), 1 (positive) and -1 (erased), "
-                f"got shape {values.shape} with values {sorted(set(values.ravel().tolist()))[:8]}"
+                f"got shape {values.shape} with values {np.unique(values)[:8].tolist()}"
             )
         object.__setattr__(self, "values", frozen(values, np.int8))
 
@@ -173,7 +210,7 @@ class ErrorRates:
     def __post_init__(self) -> None:
         """Check the range."""
         for name, rate in (("false alarm", self.false_alarm), ("misdetection", self.misdetection)):
-            if not 0.0 <= rate <= 1.0:
+            if not 0.0 <= as_number(rate, f"the {name} rate") <= 1.0:
                 raise SpecError(f"the {name} rate is {rate}; a probability from 0 to 1 is needed")
 
     @classmethod
@@ -198,7 +235,11 @@ class CountLikelihoods:
 
     def __post_init__(self) -> None:
         """Freeze and check."""
-        vectors = tuple(frozen(vector, np.float64) for vector in self.log_likelihood)
+        try:
+            given = tuple(self.log_likelihood)
+        except TypeError:
+            raise ShapeError("log-likelihoods: one vector for each group is needed") from None
+        vectors = tuple(frozen(as_numbers(one, "log-likelihoods"), np.float64) for one in given)
         for group, vector in enumerate(vectors):
             if vector.ndim != 1 or len(vector) < 2 or np.isnan(vector).any() or (vector == np.inf).any():
                 raise ShapeError(
@@ -253,6 +294,7 @@ class ExplainingEvidence(BoundedEvidence, Protocol):
         ...
 
 
+@runtime_checkable
 class LayeredEvidence(ExplainingEvidence, Protocol):
     """Evidence from which the part that one set explains can be taken away, to ask whether there is a second attack."""
 

@@ -572,6 +572,57 @@ def test_the_design_of_the_terms_holds_under_every_purpose() -> None:
     assert set(liar.open(liar.plan(*rows, round=2))) == set(names)
 
 
+# The disclosed share ----------------------------------------------------------------------------------------------------
+
+PARTITION = (EIGHT[:4], EIGHT[4:])
+"""Two groups of four: a share of one seventh."""
+
+
+def crossed(names: Sequence[str]) -> list[list[str]]:
+    """Two more groups of four across the partition: r stays 2 or more, and each row tells more about everybody."""
+    return [[names[j] for j in (0, 1, 4, 5)], [names[j] for j in (0, 2, 4, 6)]]
+
+
+def test_more_groups_than_the_share_allows_are_refused_although_r_is_kept() -> None:
+    liar = Liar(EIGHT, ClientPolicy(privacy=2, colluders=0, largest_share=0.2), colluders=0)
+    assert liar.open(liar.plan(*PARTITION, *crossed(EIGHT))) == {}
+    assert all("this client's largest_share is 0.2" in reason for reason in liar.refusals.values())
+    assert set(liar.refusals) == set(EIGHT)
+    assert set(liar.open(liar.plan(*PARTITION, round=2))) == set(EIGHT)
+
+
+def test_further_groups_about_the_same_model_are_added_to_the_share() -> None:
+    liar = Liar(EIGHT, ClientPolicy(privacy=2, colluders=0, largest_share=0.2), colluders=0)
+    assert set(liar.open(liar.plan(*PARTITION))) == set(EIGHT)
+    for change in ({"round": 2}, {"run": "another"}, {"purpose": "more"}):
+        assert liar.open(liar.plan(*crossed(EIGHT), **change)) == {}
+    assert liar.open(liar.plan(*crossed(EIGHT), round=3), models=far(1)), "another model is another account"
+
+
+def test_invented_dropouts_do_not_raise_the_share_in_the_agreement() -> None:
+    """The plan keeps the share; the members that the server says are alive do not."""
+    liar = Liar(EIGHT, ClientPolicy(privacy=3, colluders=0, largest_share=0.2), colluders=0)
+    plan = liar.plan(EIGHT, EIGHT)
+    lists = {0: (EIGHT, ()), 1: (EIGHT[:5], EIGHT[5:])}
+    assert liar.open(plan, lists) == {}
+    assert any("largest_share" in reason for reason in liar.refusals.values())
+
+
+def test_the_share_counts_what_colluders_know() -> None:
+    """The partition tells a seventh to the server alone, and more with one of its members."""
+    liar = Liar(EIGHT, ClientPolicy(privacy=3, colluders=1, largest_share=0.15), colluders=1)
+    assert liar.open(liar.plan(*PARTITION)) == {}
+    assert all("and 1 colluders" in reason for reason in liar.refusals.values())
+
+
+def test_a_share_that_the_terms_promise_is_kept_by_every_client() -> None:
+    liar = Liar(EIGHT, ClientPolicy(privacy=3))
+    terms = replace(RunTerms.of(liar.plan(*PARTITION)), privacy=3, largest_share=0.1)
+    liar = Liar(EIGHT, ClientPolicy(privacy=3), terms=terms)
+    assert liar.open(liar.plan(*PARTITION)) == {}
+    assert set(liar.open(liar.plan(EIGHT, round=2))) == set(EIGHT)
+
+
 # One colluding client ---------------------------------------------------------------------------------------------------
 
 

@@ -34,6 +34,7 @@ def test_each_client_has_its_own_combination_in_the_json(privacy: Command) -> No
         "client": 2,
         "r": 4,
         "upper": 4,
+        "share": pytest.approx(0.57, abs=0.01),
         "combination": {"u1": "1"},
         "combination_clients": [1, 2, 4, 8],
     }
@@ -47,8 +48,8 @@ def test_colluders_lower_what_is_said_about_each_client(privacy: Command) -> Non
 def test_the_most_exposed_client_comes_first_in_the_text(privacy: Command) -> None:
     text = privacy("--flagged", "2,12")
     listed = [line.strip() for line in text.splitlines() if line.startswith("  client")]
-    assert listed[0] == "client 7: mixes 1, as in 1/3 u0 + 1/3 u4 + 1/3 u6 + 1/3 u7 - 1/3 u_final"
-    assert listed[-1] == "client 12: mixes 4, as in 1 u5"
+    assert listed[0] == "client 7: mixes 1, share 1.00, as in 1/3 u0 + 1/3 u4 + 1/3 u6 + 1/3 u7 - 1/3 u_final"
+    assert listed[-1] == "client 12: mixes 4, share 0.25, as in 1 u5"
 
 
 def test_a_row_of_any_weights_is_taken_exactly(privacy: Command) -> None:
@@ -56,3 +57,16 @@ def test_a_row_of_any_weights_is_taken_exactly(privacy: Command) -> None:
     row = ",".join({0: "1", 1: "1", 3: "1", 7: "0.1"}.get(j, "0") for j in range(15))
     answer = json.loads(privacy("--row", row, "--json"))
     assert (answer["r"], answer["combination_clients"]) == (1, [7])
+
+
+def test_the_share_and_the_colluders_that_expose_are_told(privacy: Command) -> None:
+    answer = json.loads(privacy("--json"))
+    assert answer["share_mean"] == pytest.approx(0.5, abs=0.02)
+    assert answer["share_mean"] < answer["share_largest"] == max(one["share"] for one in answer["clients"])
+    fewest = [answer[f"exposing_{whom}"] for whom in ("somebody", "somebody_upper", "everybody")]
+    assert fewest == [answer["r"] - 1, answer["r"] - 1, 15 - 8]
+    helped = json.loads(privacy("--colluding", "1", "--json"))
+    assert helped["share_largest"] > answer["share_largest"]
+    text = privacy("--flagged", "2,12")
+    assert "expose somebody: 0; all others at once: 6" in text
+    assert "1.00 at most (client 7)" in text

@@ -99,7 +99,7 @@ def refused(bench: Make, validation: Validation, grouping: Grouping = GROUPING, 
         (np.eye(CLASSES, dtype=int)[LABELS], "labels of shape (50, 5)"),
         (LABELS[:0], "labels of shape (0,)"),
         (LABELS[:-1], "labels of shape (49,)"),
-        ([1, [2, 3]], "labels are no array"),
+        ([1, [2, 3]], "labels: no array"),
         ([None] * len(LABELS), "Python objects"),
     ],
 )

@@ -113,15 +113,18 @@ def _describe(
     import numpy as np
 
     from fedgt.cli.design_search import write_csv
+    from fedgt.cli.privacy_command import colluders_line, share_line
     from fedgt.design import contamination, named_design, read_design
     from fedgt.errors import DesignError
-    from fedgt.privacy import minimum_support
+    from fedgt.privacy import disclosed_share, exposing_colluders, minimum_support
 
     chosen = read_design(matrix) if matrix is not None else named_design(name or "")
     # So many array elements are looked at in a few seconds, whatever the number of clients.
     support = minimum_support(chosen.matrix, max_states=max(1, int(effort * _ELEMENTS / chosen.clients)))
-    if support is None:  # a design has no empty group, so something is always revealed
+    share = disclosed_share(chosen.matrix)
+    if support is None or share is None:  # a design has no empty group, so something is always revealed
         raise DesignError(f"design {chosen.name!r} reveals nothing")
+    fewest = exposing_colluders(chosen.matrix, support)
     found = contamination(chosen, rng=np.random.default_rng(seed))
     probabilities = found.probability.tolist()
     most = found.max_malicious(kappa)
@@ -135,6 +138,11 @@ def _describe(
                     "groups": chosen.groups,
                     "group_sizes": chosen.group_sizes.tolist(),
                     "privacy": support.r,
+                    "share_mean": share.mean,
+                    "share_largest": share.largest,
+                    "exposing_somebody": fewest.somebody,
+                    "exposing_somebody_upper": fewest.somebody_upper,
+                    "exposing_everybody": fewest.everybody,
                     "contamination": probabilities,
                     "contamination_exact": found.exact,
                     "contamination_standard_error": found.standard_error.tolist(),
@@ -157,6 +165,8 @@ def _describe(
     typer.echo(f"privacy r: {support.r}{bound}: no combination of the group sums mixes fewer clients")
     terms = [f"{b} u{i}" for i, b in enumerate(support.combination) if b]
     typer.echo(f"  attained by {' + '.join(terms)} over clients {' '.join(map(str, support.clients))}")
+    typer.echo(share_line(share))
+    typer.echo(colluders_line(fewest))
     none = "; whoever decodes outcomes considers one all the same" if most == 0 else ""
     typer.echo(f"most attackers at kappa = {kappa:g}: {most}{'' if found.exact else ' (sampled)'}{none}")
     typer.echo("P(all groups contaminated | n_m attackers):")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from fedgt.privacy import Support
+    from fedgt.privacy import DisclosedShare, ExposingColluders, Support
     from fedgt.types import FloatArray
 
 
@@ -25,12 +25,12 @@ def privacy(
     colluding: Annotated[int, typer.Option(help="How many clients help the server, in the worst places.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """The real minimum support r of everything revealed about one set of local models, with its certificate."""
+    """The real minimum support r of everything revealed about one set of local models, and how much it discloses."""
     import numpy as np
 
     from fedgt.design import read_design
     from fedgt.errors import DesignError
-    from fedgt.privacy import exposure
+    from fedgt.privacy import disclosed_share, exposing_colluders, exposure
 
     design = read_design(matrix)
     rows = [design.matrix.astype(float)]
@@ -43,10 +43,13 @@ def privacy(
         final[0, _clients(flagged, design.clients)] = 0.0
         rows.append(final)
         names.append("u_final")
-    found = exposure(np.vstack(rows), colluding=colluding)
-    if found is None:  # a design has no empty group
+    revealed = np.vstack(rows)
+    found = exposure(revealed, colluding=colluding)
+    share = disclosed_share(revealed, colluding=colluding)
+    if found is None or share is None:  # a design has no empty group
         raise DesignError(f"design {design.name!r} reveals nothing")
     terms = _terms(names, found.support)
+    fewest = exposing_colluders(revealed, found.support)
     personal = {j: one for j, one in enumerate(found.personal) if one is not None}
     if as_json:
         typer.echo(
@@ -60,11 +63,17 @@ def privacy(
                     "upper": max(1, found.support.upper - colluding),
                     "exposed_clients_complete": found.complete,
                     "colluding": colluding,
+                    "share_mean": share.mean,
+                    "share_largest": share.largest,
+                    "exposing_somebody": fewest.somebody,
+                    "exposing_somebody_upper": fewest.somebody_upper,
+                    "exposing_everybody": fewest.everybody,
                     "clients": [
                         {
                             "client": j,
                             "r": max(1, one.lower - colluding),
                             "upper": max(1, one.upper - colluding),
+                            "share": share.shares[j],
                             "combination": _terms(names, one),
                             "combination_clients": list(one.clients),
                         }
@@ -79,15 +88,35 @@ def privacy(
     typer.echo(f"r = {found.r}{bound}{helped}: no combination of {len(names)} aggregates mixes fewer clients")
     typer.echo(f"attained by {_sum(terms)}")
     typer.echo(f"which mixes the clients {' '.join(map(str, found.support.clients))}")
+    typer.echo(share_line(share))
+    typer.echo(colluders_line(fewest))
     more = "" if found.complete else " (and perhaps others)"
     typer.echo(f"clients in some least combination: {' '.join(map(str, found.clients))}{more}")
     typer.echo(f"the smallest combination that contains each client{', without help' if colluding else ''}:")
     for j, one in sorted(personal.items(), key=lambda item: (item[1].lower, item[1].upper, item[0])):
         size = f"{one.upper}" if one.exact else f"{one.lower} to {one.upper}"
-        typer.echo(f"  client {j}: mixes {size}, as in {_sum(_terms(names, one))}")
+        told = f"share {share.shares[j]:.2f}"
+        typer.echo(f"  client {j}: mixes {size}, {told}, as in {_sum(_terms(names, one))}")
     nowhere = sorted(set(range(design.clients)) - set(personal))
     if nowhere:
         typer.echo(f"in no aggregate: {' '.join(map(str, nowhere))}")
+
+
+def share_line(share: "DisclosedShare") -> str:
+    """What the sums let a server guess, in a sentence."""
+    helped = f", with {share.colluding} colluding," if share.colluding else ""
+    return (
+        f"disclosed share{helped} {share.mean:.2f} in the mean, {share.largest:.2f} at most (client {share.client}): how "
+        "much of what is particular to a client the sums explain, if clients differ equally and independently"
+    )
+
+
+def colluders_line(fewest: "ExposingColluders") -> str:
+    """How many colluders expose somebody and everybody."""
+    somebody = f"{fewest.somebody}"
+    if fewest.somebody_upper != fewest.somebody:
+        somebody += f" to {fewest.somebody_upper}"
+    return f"colluders in the worst places that expose somebody: {somebody}; all others at once: {fewest.everybody}"
 
 
 def _terms(names: list[str], support: "Support") -> dict[str, str]:

@@ -30,6 +30,11 @@ def print_run(result: "RunResult") -> None:
         f"{privacy.cautious if privacy.cautious is not None else 'no'} test rows together"
         + (" (below the promise, as the specification allows)" if privacy.overridden else "")
     )
+    if privacy.share_mean is not None:
+        console.print(
+            f"disclosed: {100 * privacy.share_mean:.0f} % of what is particular to a client in the mean, "
+            f"{100 * max(privacy.shares.values()):.0f} % at most, if clients differ equally and independently"
+        )
     if result.status != "finished":
         console.print(printable(f"stopped: {result.reason}"), markup=False)
     for warning in result.warnings:

@@ -36,6 +36,8 @@ def terms(
         rows = "any groups" if agreed.groups is None else f"{len(agreed.groups)} groups"
         typer.echo(f"run         {plain(agreed.run)}, {len(agreed.weights)} clients, {rows}")
         typer.echo(f"promise     no combination of sums mixes fewer than {agreed.privacy} clients")
+        if agreed.largest_share < 1:
+            typer.echo(f"share       sums tell at most {agreed.largest_share:g} of what is particular to a client")
         typer.echo(f"colluders   {agreed.colluders} may help a server that lies")
         typer.echo(f"clip        {agreed.clip:g}")
         typer.echo(f"SHA-256     {agreed.digest}; compare it by telephone before you sign")

@@ -10,11 +10,10 @@ from fedgt.decode.compiled import (
     Method,
     Posterior,
     PosteriorBatch,
-    compile,
-    decode_counts,
     forward_backward,
     stacked,
 )
+from fedgt.decode.decoders import compile, decode_counts
 from fedgt.decode.estimate import CountEstimate, estimate_from_outcomes, estimate_malicious, most_considered
 from fedgt.decode.exact import all_log_odds, expected_errors
 from fedgt.decode.explanation import explain

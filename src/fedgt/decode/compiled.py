@@ -16,17 +16,17 @@ import numpy.typing as npt
 from fedgt.decode.frontier import Schedule, forward_backward_passes, make_schedule
 from fedgt.decode.priors import CountPrior, Prior, log_or_minus_infinity
 from fedgt.design import Design
-from fedgt.errors import ContradictoryOutcomesError, DesignError, ShapeError, SpecError
+from fedgt.errors import ContradictoryOutcomesError, DesignError, ShapeError
 from fedgt.types import (
     ERASED,
     NEGATIVE,
     BitArray,
     BoolArray,
-    CountLikelihoods,
     ErrorRates,
     FloatArray,
     IntArray,
     Outcomes,
+    as_array,
     frozen,
 )
 
@@ -109,35 +109,6 @@ class CompiledDecoder(Protocol):
     def decode_batch(self, outcomes: npt.NDArray[np.int8]) -> PosteriorBatch:
         """int8[B, groups] of 0, 1 and -1 (erased)."""
         ...
-
-
-def compile(design: Design, rates: Rates, prior: Prior, *, method: Method = "exact") -> CompiledDecoder:
-    """Prepare a decoder.
-
-    Args:
-        design: m groups of n clients; for outcomes of several rounds, stack the designs (`stacked`).
-        rates: Q(t_i | s_i), for all groups or one for each.
-        prior: What is believed about the clients before the tests.
-        method: `exact`; `belief-propagation`; `auto` (exact, or belief propagation where that would not fit into memory:
-            the decoder's `method` and every answer's status say which).
-
-    Raises:
-        SpecError: If the method is unknown.
-        ShapeError: If rates or prior do not fit the design.
-        DesignError: If an exact decoder does not fit into memory.
-    """
-    from fedgt.decode.belief import BeliefPropagation
-
-    if method not in METHODS:
-        raise SpecError(f"unknown decoding method {method!r}; known are {', '.join(METHODS)}")
-    if method == "belief-propagation":
-        return BeliefPropagation(design, rates, prior)
-    try:
-        return ExactDecoder(design, rates, prior)
-    except DesignError:
-        if method == "exact":
-            raise
-        return BeliefPropagation(design, rates, prior)
 
 
 def stacked(designs: Sequence[Design]) -> Design:
@@ -229,7 +200,7 @@ class ExactDecoder:
             )
         empty = np.empty((0, self._design.clients))
         width = len(self._prior.weights) if isinstance(self._prior, CountPrior) else 0
-        count = [_counts_of(part.counts, self._prior) for part in parts]
+        count = [counts_of(part.counts, self._prior) for part in parts]
         return PosteriorBatch(
             log_odds=np.concatenate([part.log_odds for part in parts]) if parts else empty,
             log_evidence=np.concatenate([part.log_evidence for part in parts]) if parts else np.empty(0),
@@ -259,63 +230,7 @@ def single(batch: PosteriorBatch, outcomes: Outcomes) -> Posterior:
     )
 
 
-def decode_counts(design: Design, evidence: CountLikelihoods, prior: Prior, *, method: Method = "exact") -> Posterior:
-    """Decode groups that answer with counts instead of one bit; the state then counts, for open groups only.
-
-    A group whose likelihood no longer changes from some count on ("at least q") is counted only that far.
-
-    Args:
-        design: m groups of n clients.
-        evidence: One likelihood vector per group, size + 1 long.
-        prior: What is believed about the clients before the tests.
-        method: As for `compile`.
-
-    Raises:
-        ShapeError: If the evidence does not fit the design.
-        DesignError: If the states do not fit into memory (`method = "exact"`).
-        ContradictoryOutcomesError: If the evidence is impossible.
-    """
-    from fedgt.decode.belief import BeliefPropagation
-
-    if method not in METHODS:
-        raise SpecError(f"unknown decoding method {method!r}; known are {', '.join(METHODS)}")
-    check_prior(design, prior)
-    lengths = [len(vector) - 1 for vector in evidence.log_likelihood]
-    if lengths != design.group_sizes.tolist():
-        raise ShapeError(f"likelihoods for groups of {lengths} members, the design has {design.group_sizes.tolist()}")
-    if method == "belief-propagation":
-        return BeliefPropagation(design, ErrorRates.symmetric(0.0), prior).decode_counts(evidence)
-    caps = np.array([_cap(vector) for vector in evidence.log_likelihood], dtype=np.int64)
-    matrix, all_caps, extra = with_count_group(design.matrix, caps, prior)
-    try:
-        schedule = schedule_of(matrix, all_caps, design.name)
-    except DesignError:
-        if method == "exact":
-            raise
-        return BeliefPropagation(design, ErrorRates.symmetric(0.0), prior).decode_counts(evidence)
-    likelihoods = [vector[None, : cap + 1] for vector, cap in zip(evidence.log_likelihood, caps, strict=True)]
-    if extra is not None:
-        likelihoods.append(extra[None])
-    stay, move = log_prior(design.clients, prior)
-    passes = forward_backward_passes(
-        schedule, likelihoods, stay, move, count_of=None if extra is None else len(likelihoods) - 1
-    )
-    if passes.log_evidence[0] == -np.inf:
-        raise ContradictoryOutcomesError("the counts contradict each other: no set of malicious clients explains them")
-    return Posterior(
-        log_odds=frozen(passes.log_odds[0], np.float64),
-        log_evidence=float(passes.log_evidence[0]),
-        count=frozen(_counts_of(passes.counts, prior)[0], np.float64),
-    )
-
-
-def _cap(vector: FloatArray) -> int:
-    """The smallest count from which on the likelihood is constant, at least 1."""
-    different = np.flatnonzero(vector != vector[-1])
-    return max(1, int(different[-1]) + 1 if different.size else 1)
-
-
-def _counts_of(counts: FloatArray, prior: Prior) -> FloatArray:
+def counts_of(counts: FloatArray, prior: Prior) -> FloatArray:
     """float64[B, n_max + 1]: without the cap above n_max."""
     return counts[:, : len(prior.weights)] if isinstance(prior, CountPrior) else counts
 
@@ -392,9 +307,11 @@ def check_outcomes(values: npt.NDArray[np.int8], design: Design) -> npt.NDArray[
     Raises:
         ShapeError: If the shape or a value does not fit.
     """
-    array = np.asarray(values)
-    if array.ndim != 2:
-        raise ShapeError(f"outcomes of shape {array.shape}; [vectors, {design.groups} groups] is needed")
+    array = as_array(values, "outcomes")
+    if array.ndim != 2 or array.dtype.kind not in "biuf":
+        raise ShapeError(
+            f"outcomes of dtype {array.dtype} and shape {array.shape}; [vectors, {design.groups} groups] is needed"
+        )
     if array.shape[1] != design.groups:
         given = array.shape[1]
         raise ShapeError(

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedgt.decode.compiled import Method, Rates, compile
+from fedgt.decode.compiled import Method, Rates
+from fedgt.decode.decoders import compile
 from fedgt.decode.priors import CountPrior
 from fedgt.design import Design, max_malicious, negative_group_distribution
 from fedgt.errors import CalibrationError, ShapeError
-from fedgt.types import IntArray, Outcomes
+from fedgt.types import IntArray, Outcomes, as_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,7 @@ def estimate_malicious(
     if largest is None:
         allowed = max_malicious(tested, kappa)
         largest, raised = max(1, allowed), allowed < 1
-    elif not 0 <= largest <= design.clients:
+    elif not 0 <= as_count(largest, "largest", error=CalibrationError) <= design.clients:
         raise CalibrationError(f"at most {largest} malicious clients; 0 to {design.clients} is needed")
     table = negative_group_distribution(tested)[: largest + 1]
     likelihood = table[:, outcomes.negatives]

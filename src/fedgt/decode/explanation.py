@@ -3,7 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from fedgt.decode.compiled import Method, compile, single
+from fedgt.decode.compiled import Method, check_outcomes, single
+from fedgt.decode.decoders import compile
 from fedgt.decode.priors import Prior
 from fedgt.design import Design
 from fedgt.types import ErrorRates, Outcomes
@@ -22,6 +23,7 @@ def explain(
     Raises:
         ContradictoryOutcomesError: If the outcomes are impossible.
     """
+    check_outcomes(outcomes.values[None], design)
     rows: list[npt.NDArray[np.int8]] = [outcomes.values]
     for group in range(design.groups):
         without = outcomes.values.copy()

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgt.errors import SpecError
-from fedgt.types import FloatArray, frozen
+from fedgt.types import FloatArray, as_count, as_numbers, frozen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -24,7 +24,7 @@ class IndependentPrior:
 
     def __post_init__(self) -> None:
         """Freeze and check."""
-        values = np.asarray(self.prevalence, dtype=np.float64)
+        values = as_numbers(self.prevalence, "prevalence", error=SpecError)
         if values.ndim != 1 or not ((values >= 0) & (values <= 1)).all():
             wrong = values[~((values >= 0) & (values <= 1))]
             raise SpecError(
@@ -37,15 +37,6 @@ class IndependentPrior:
     def uniform(cls, clients: int, prevalence: float) -> "IndependentPrior":
         """The same prevalence for every client: delta of the paper."""
         return cls(prevalence=np.full(clients, prevalence))
-
-    @classmethod
-    def carried_over(cls, malicious: FloatArray) -> "IndependentPrior":
-        """The posterior P(malicious) of an earlier round as the prior of the next.
-
-        Clients are taken as independent, so correlations are lost; a joint decoding of all outcomes so far
-        (`fedgt.decode.stacked`) keeps them.
-        """
-        return cls(prevalence=malicious)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,7 +54,7 @@ class CountPrior:
 
     def __post_init__(self) -> None:
         """Freeze, check and normalise."""
-        values = np.asarray(self.weights, dtype=np.float64)
+        values = as_numbers(self.weights, "weights", error=SpecError)
         if values.ndim != 1 or not np.isfinite(values).all() or (values < 0).any() or not values.any():
             raise SpecError("weights for n_m = 0..n_max are needed: finite, not negative, not all zero")
         scaled = values / values.max()  # so that huge weights do not overflow in the sum
@@ -72,8 +63,12 @@ class CountPrior:
     @classmethod
     def uniform(cls, largest: int) -> "CountPrior":
         """Every number of malicious clients from 0 to `largest` is equally likely."""
+        if not 0 <= as_count(largest, "largest") < _MOST_CLIENTS:
+            raise SpecError(f"at most {str(largest)[:20]} malicious clients; 0 to {_MOST_CLIENTS - 1} is needed")
         return cls(weights=np.ones(largest + 1))
 
+
+_MOST_CLIENTS = 1_000_000
 
 Prior = IndependentPrior | CountPrior
 

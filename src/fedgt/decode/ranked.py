@@ -26,7 +26,7 @@ from fedgt.decode.frontier import Step, best_completions
 from fedgt.decode.priors import Prior
 from fedgt.design import Design
 from fedgt.errors import SpecError
-from fedgt.types import FloatArray, Outcomes
+from fedgt.types import FloatArray, Outcomes, as_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ def ranked_sets(
         SpecError: If count is below 1.
         ShapeError, DesignError, ContradictoryOutcomesError: As `forward_backward`.
     """
-    if count < 1:
+    if as_count(count, "count") < 1:
         raise SpecError(f"{count} sets were asked for; at least 1 is needed")
     check_prior(design, prior)
     evidence = forward_backward(design, outcomes, rates, prior).log_evidence

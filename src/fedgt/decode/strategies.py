@@ -20,14 +20,15 @@ import numpy.typing as npt
 
 from fedgt.decode.baselines import PUBLISHED_THRESHOLDS, combinatorial, definite, published_estimate
 from fedgt.decode.calibrate import Calibration, calibrate, calibrate_by_sampling
-from fedgt.decode.compiled import Method, check_outcomes, compile, malicious_probability, single
+from fedgt.decode.compiled import Method, check_outcomes, malicious_probability, single
+from fedgt.decode.decoders import compile
 from fedgt.decode.estimate import CountEstimate, estimate_from_outcomes, estimate_malicious, most_considered
 from fedgt.decode.exact import exact_counts_possible
 from fedgt.decode.priors import CountPrior, IndependentPrior, Prior
 from fedgt.decode.ranked import ranked_sets
 from fedgt.design import Design, countable, max_malicious
 from fedgt.errors import CalibrationError, ContradictoryOutcomesError, SpecError
-from fedgt.types import ERASED, NEGATIVE, POSITIVE, BoolArray, ErrorRates, FloatArray, Outcomes, frozen
+from fedgt.types import ERASED, NEGATIVE, POSITIVE, BoolArray, ErrorRates, FloatArray, Outcomes, as_number, frozen
 
 Strategy = Literal["count", "delta", "bayes", "map", "comp", "dd", "published-count", "published-delta"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
@@ -245,7 +246,7 @@ def _check_names(strategy: str, estimator: str, beta: float) -> None:
         if name not in known:
             kind = "strategy" if known is STRATEGIES else "estimator"
             raise SpecError(f"unknown {kind} {name!r}; known are {', '.join(known)}")
-    if not 0.0 <= beta <= 1.0:
+    if not 0.0 <= as_number(beta, "beta") <= 1.0:
         raise SpecError(f"beta = {beta}; a weight from 0 to 1 is needed")
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from fedgt.design.matrix import Design
 from fedgt.errors import DesignError
-from fedgt.types import BitArray, FloatArray, IntArray, frozen
+from fedgt.types import BitArray, FloatArray, IntArray, as_number, frozen
 
 MAX_GROUPS = 22
 """Counting over sets of groups visits all 2^m of them; beyond this it would take minutes and gigabytes."""
@@ -141,7 +141,7 @@ def max_malicious(design: Design, kappa: float = 0.2) -> int:
 
 
 def _check_kappa(kappa: float) -> None:
-    if not 0.0 <= kappa <= 1.0:
+    if not 0.0 <= as_number(kappa, "kappa", error=DesignError) <= 1.0:
         raise DesignError(f"kappa = {kappa}; a probability from 0 to 1 is needed")
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fedgt.errors import DesignError
 from fedgt.foreign_text import plain
 from fedgt.text_file import read_text
-from fedgt.types import BitArray, IntArray, frozen
+from fedgt.types import BitArray, IntArray, as_integers, frozen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -33,7 +33,10 @@ class Design:
 
     def __post_init__(self) -> None:
         """Freeze and check."""
-        given = np.asarray(self.matrix)
+        try:
+            given = np.asarray(self.matrix)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise DesignError(f"design {self.name!r}: all rows must have the same length ({error})") from None
         if given.ndim != 2 or 0 in given.shape:
             raise DesignError(f"design {self.name!r}: a groups x clients matrix is needed, got shape {given.shape}")
         wrong = (
@@ -44,7 +47,7 @@ class Design:
         if wrong:
             row, column = wrong[0]
             raise DesignError(
-                f"design {self.name!r}: entries must be 0 or 1, got {given[row, column]!r} in row {row}, column {column}"
+                f"design {self.name!r}: entries must be 0 or 1, got {given[row, column]!r:.80} in row {row}, column {column}"
             )
         empty = np.flatnonzero(given.sum(axis=1) == 0)
         if empty.size:
@@ -110,7 +113,8 @@ class Design:
         Raises:
             DesignError: If no group is left, or a number is not that of a group.
         """
-        if len(groups) == 0:
+        groups = as_integers(groups, "groups").ravel().tolist()
+        if not groups:
             raise DesignError(f"design {self.name!r}: no group is left")
         unknown = [group for group in groups if not 0 <= group < self.groups]
         if unknown:
@@ -120,11 +124,7 @@ class Design:
 
 def from_matrix(matrix: npt.ArrayLike, *, name: str = "custom", source: str = "given by the user") -> Design:
     """A design from any 0/1 array of shape groups x clients."""
-    try:
-        array = np.asarray(matrix)
-    except ValueError as error:
-        raise DesignError(f"design {name!r}: all rows must have the same length ({error})") from error
-    return Design(matrix=array, name=name, source=source)
+    return Design(matrix=matrix, name=name, source=source)  # type: ignore[arg-type]
 
 
 def read_design(path: Path) -> Design:
@@ -138,7 +138,7 @@ def read_design(path: Path) -> Design:
     if path.suffix.lower() == ".json":
         try:
             content = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise DesignError(f"design file {path}: not valid JSON ({error})") from error
         name = path.stem
         if isinstance(content, dict):
@@ -190,7 +190,7 @@ _MOST_MASK_BITS = 62
 
 
 def _is_bit(value: object) -> bool:
-    return isinstance(value, int | float | np.number | np.bool_) and value in (0, 1)
+    return isinstance(value, int | float | np.integer | np.floating | np.bool_) and value in (0, 1)
 
 
 def check_size(clients: int, groups: int) -> None:

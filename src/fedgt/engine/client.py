@@ -289,7 +289,14 @@ class ClientEndpoint:
             state = self._round_of(plan, message.parameters)
             rows = planned_rows(plan)
             if self._log is None:  # with identities the session looks at what is really to be opened, in all rounds
-                require_promise({}, "", [*state.rows, *rows], promised=self._policy.privacy)
+                require_promise(
+                    {},
+                    "",
+                    [*state.rows, *rows],
+                    promised=self._policy.privacy,
+                    largest_share=self._policy.largest_share,
+                    colluders=self._policy.colluders,
+                )
             if self._log is not None:
                 near = akin_models(
                     message.parameters,
@@ -415,6 +422,7 @@ def _strictest(policy: ClientPolicy | None, terms: RunTerms | None, *, signed: b
             policy,
             privacy=max(policy.privacy, terms.privacy),
             privacy_over_runs=max(policy.privacy_over_runs, terms.privacy_over_runs),
+            largest_share=min(policy.largest_share, terms.largest_share),
             colluders=max(policy.colluders, terms.colluders),
         )
     if signed and policy.privacy < policy.colluders + 2:

@@ -20,7 +20,7 @@ from fedgt.evidence.line import ShiftEvidence, shift_evidence
 from fedgt.evidence.several_tests import one_line
 from fedgt.evidence.weights import Compared, GradedEvidence, Rows, mixed
 from fedgt.screen.projection import LARGEST_USABLE
-from fedgt.types import BoolArray, FloatArray, frozen
+from fedgt.types import BoolArray, FloatArray, as_flags, as_numbers, frozen
 
 _ROUNDING = 1e-24
 """Group means whose squared spread is below this fraction of their squared size differ by rounding only."""
@@ -88,8 +88,8 @@ def graded_screen(
     Raises:
         ShapeError: If the shapes do not fit, or there are not more features than groups.
     """
-    layers, losses = np.asarray(features, dtype=np.float64), np.asarray(class_losses, dtype=np.float64)
-    closed, w = np.asarray(erased, dtype=np.bool_), np.asarray(weights, dtype=np.float64)
+    layers, losses = as_numbers(features, "features"), as_numbers(class_losses, "losses")
+    closed, w = as_flags(erased, "erasures"), as_numbers(weights, "weights")
     if (
         layers.ndim not in (2, 3)
         or losses.ndim != 2

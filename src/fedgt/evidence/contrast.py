@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgt.errors import DesignError, ShapeError
-from fedgt.types import BoolArray, FloatArray, frozen
+from fedgt.types import BoolArray, FloatArray, as_numbers, frozen
 
 _RANK = 1e-9
 """Directions with less than this fraction of the largest noise are combinations of groups that repeat each other."""
@@ -77,7 +77,7 @@ def contrasts(weights: npt.ArrayLike, samples: npt.ArrayLike) -> Contrasts:
         ShapeError: If the shapes do not fit, or a number is negative or not finite.
         DesignError: If a group is empty.
     """
-    w, n = np.asarray(weights, dtype=np.float64), np.asarray(samples, dtype=np.float64)
+    w, n = as_numbers(weights, "weights"), as_numbers(samples, "sample counts")
     if w.ndim != 2 or n.shape != w.shape[1:]:
         raise ShapeError(f"weights of shape {w.shape} with sample counts of shape {n.shape}; [m, n] and [n] are needed")
     taking_part = (w > 0).any(axis=0)

@@ -116,7 +116,7 @@ def sparse_prior(clients: int, largest: int, *, nobody: float = 0.5) -> CountPri
 
 
 def decode_graded(
-    evidence: Sequence[LayeredEvidence],
+    evidence: Sequence[SetEvidence],
     *,
     clients: int,
     largest: int,
@@ -128,7 +128,8 @@ def decode_graded(
     """Name the malicious clients.
 
     Args:
-        evidence: Of one or more test rounds of the same clients; it adds up.
+        evidence: Of one or more test rounds of the same clients; it adds up. Of evidence about lines it is asked as well
+            whether the lines are explained, whether there is a second attack, and whether there is harm.
         clients: n.
         largest: The most malicious clients that are considered, floor((n - 1) / 2) at most if they are to be the minority.
         nobody: Prior probability that nobody is malicious.
@@ -149,25 +150,26 @@ def decode_graded(
         return _without(clients, largest)
     found = decode_sets(_Sum(tuple(evidence)), clients=clients, prior=prior, best=best)
     against = _against(found)
-    short = _misfit(evidence, found.best, clients)
+    lined = [one for one in evidence if isinstance(one, LayeredEvidence)]
+    short = _misfit(lined, found.best, clients)
     # Two attacks of equal strength may leave no set that explains the strongest line, and then none against nobody.
-    if short > _EXPLAINED and sum(one.two_lines() for one in evidence) > 2 * _SECOND_ODDS:
-        pair = _by_turns(evidence, clients, largest, found)
+    if short > _EXPLAINED and sum(one.two_lines() for one in lined) > 2 * _SECOND_ODDS:
+        pair = _by_turns(lined, clients, largest, found)
     else:
-        pair = _second_attack(evidence, clients, largest, found) if against > 0 and found.best[0].clients else None
+        pair = _second_attack(lined, clients, largest, found) if against > 0 and found.best[0].clients else None
     if pair is not None:
         log_odds, count, ranked = pair
-        return _judged(_result(log_odds, count, ranked[:best], against, 2, beta, undecided), evidence)
+        return _judged(_result(log_odds, count, ranked[:best], against, 2, beta, undecided), lined)
     if against <= 0:
         return _result(found.log_odds, found.count, found.best, against, 0, beta, undecided)
     if short > _EXPLAINED:
         return _unexplained(found, against, clients, largest)
-    return _judged(_result(found.log_odds, found.count, found.best, against, 1, beta, undecided), evidence)
+    return _judged(_result(found.log_odds, found.count, found.best, against, 1, beta, undecided), lined)
 
 
 def _judged(found: GradedDecoding, evidence: Sequence[LayeredEvidence]) -> GradedDecoding:
     """The same, but nobody is accused of harm that no loss shows in any round, or that a second opinion does not see."""
-    if not found.flagged.any():
+    if not found.flagged.any() or not evidence:
         return found
     many = f"{int(found.flagged.sum())} clients differ from the others along one line, but"
     p_value = min(1.0, len(evidence) * min(one.harm(found.posterior) for one in evidence))
@@ -258,7 +260,7 @@ def _misfit(evidence: Sequence[LayeredEvidence], best: Sequence[RankedSet], clie
     for row, one in enumerate(best):
         sets[row, list(one.clients)] = True
     sets = sets[sets.any(axis=1)]
-    if not len(sets):
+    if not len(sets) or not evidence:
         return 0.0
     return max(0.0, -float(np.max(np.sum([part.explained(sets) for part in evidence], axis=0))))
 

@@ -16,7 +16,7 @@ from scipy.stats import t as student
 
 from fedgt.errors import ShapeError
 from fedgt.evidence.contrast import Contrasts, Moved, moved
-from fedgt.types import BoolArray, FloatArray, frozen
+from fedgt.types import BoolArray, FloatArray, as_numbers, frozen
 
 _SHARE = 0.5
 """Power of the likelihood of the losses: they come from the same models as the line, and are not independent of it."""
@@ -221,7 +221,7 @@ def damage(parts: Contrasts, class_losses: npt.ArrayLike, *, label: int | None =
     Raises:
         ShapeError: If the shapes do not fit, a loss is not finite, or no class (or not the given label) has a sample.
     """
-    losses = np.asarray(class_losses, dtype=np.float64)
+    losses = as_numbers(class_losses, "losses")
     if losses.ndim != 2 or len(losses) != parts.transform.shape[1]:
         raise ShapeError(
             f"losses of shape {losses.shape} for {parts.transform.shape[1]} groups; [groups, classes] is needed"

@@ -20,7 +20,7 @@ from fedgt.errors import ShapeError
 from fedgt.evidence.harm import Damage
 from fedgt.evidence.line_likelihood import FewFeatures
 from fedgt.evidence.weights import GradedEvidence, MixedEvidence, Rows, most_likely
-from fedgt.types import FloatArray, LayeredEvidence
+from fedgt.types import FloatArray, SetEvidence
 
 COMES_AGAIN = (0.2, 0.4, 0.6, 0.8)
 """Values of rho, each as likely as the others beforehand: the part of what a client differs by that is always the same."""
@@ -32,13 +32,13 @@ _SIGNALS = 10.0 ** np.arange(0.5, 5.01, 0.5)
 """Signal-to-noise ratios of one round, log-uniform. Noise alone makes lines of the smallest, where few features vary."""
 
 
-def together(tests: Sequence[LayeredEvidence]) -> list[LayeredEvidence]:
+def together(tests: Sequence[SetEvidence]) -> list[SetEvidence]:
     """Evidence of the test rounds of the same clients, ready to be added up.
 
     Where outputs were compared, in two rounds or more and on the same classes, they become one evidence; the rest stays.
     """
     kinds: dict[tuple[int, ...], list[GradedEvidence]] = {}
-    found: list[LayeredEvidence] = []
+    found: list[SetEvidence] = []
     for one in tests:
         if isinstance(one, GradedEvidence) and one.compared is not None:
             kind = (one.compared.contrasts.shape[1], *one.damage.classes.tolist())

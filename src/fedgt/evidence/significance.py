@@ -3,10 +3,11 @@
 import numpy as np
 import numpy.typing as npt
 
+from fedgt.errors import ShapeError
 from fedgt.evidence.contrast import contrasts
 from fedgt.evidence.line import shift_evidence
 from fedgt.screen.projection import usable_rows
-from fedgt.types import FloatArray
+from fedgt.types import FloatArray, as_flags, as_numbers
 
 SIGNIFICANT = 3.0
 """Nats by which a line through the group means must be more likely than noise: about 20 to 1."""
@@ -29,10 +30,16 @@ def evidence_of_difference(
     Raises:
         ShapeError: If the shapes do not fit, or there are not more features than groups.
     """
-    usable = usable_rows(layer) & ~np.asarray(erased, dtype=np.bool_)
-    parts = contrasts(np.asarray(weights, dtype=np.float64)[usable], samples)
+    means, closed, w = as_numbers(layer, "group means"), as_flags(erased, "erasures"), as_numbers(weights, "weights")
+    if means.ndim != 2 or closed.shape != means.shape[:1] or w.ndim != 2 or len(w) != len(means):
+        raise ShapeError(
+            f"group means {means.shape}, weights {w.shape} and erasures {closed.shape}: one row or entry per group is "
+            "needed in each"
+        )
+    usable = usable_rows(means) & ~closed
+    parts = contrasts(w[usable], samples)
     if parts.size < 2:
         return 0.0
-    rows = layer[usable] - layer[usable].mean(axis=0)
+    rows = means[usable] - means[usable].mean(axis=0)
     line = shift_evidence(parts.transform @ (rows @ rows.T) @ parts.transform.T, parts.shifts, features=rows.shape[1])
     return -np.inf if line is None else line.line - line.nobody

@@ -242,5 +242,11 @@ def _privacy_row(spec: ExperimentSpec, simulation: Simulation) -> PrivacyRow:
         overridden=account.overridden,
         colluders=colluders,
         honest=None if account.strict is None else max(account.strict - colluders, 0),
+        shares=dict(account.shares),
+        share_mean=account.share_mean,
+        share_helped=account.share_helped,
+        share_cautious_largest=None if account.share_cautious is None else account.share_cautious.largest,
+        share_cautious_mean=None if account.share_cautious is None else account.share_cautious.mean,
+        largest_share=account.largest_share,
         assumption=GENERAL_POSITION if spec.method == "rfa" else "",
     )

@@ -77,6 +77,24 @@ class PrivacyRow(_Row):
     honest: int | None = Field(
         None, description="Honest clients that any combination mixes at least: strict - colluders."
     )
+    shares: dict[str, float] = Field(
+        {},
+        description="Client -> the share of what is particular to it (its difference from the mean) that the sums about "
+        "one set of local models explain, the largest over the sets; if clients differ equally and independently.",
+    )
+    share_mean: float | None = Field(
+        None, description="Mean of the clients' shares about one set of local models, the largest."
+    )
+    share_helped: float | None = Field(
+        None,
+        description="The largest share of any client if the colluders help the server; null if nothing was opened, or too "
+        "many may collude to try all sets of them.",
+    )
+    share_cautious_largest: float | None = Field(
+        None, description="The largest share of all test rows together, as if updates repeated."
+    )
+    share_cautious_mean: float | None = Field(None, description="Its mean over the clients.")
+    largest_share: float = Field(1.0, description="The promised limit of any share; 1 is none.")
     assumption: str = Field("", description="What the numbers rest on beyond arithmetic; empty when on nothing.")
 
 

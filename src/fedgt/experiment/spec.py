@@ -147,6 +147,7 @@ _CAME_LATER: Mapping[tuple[str, str], Any] = {
     ("training", "model"): "linear",
     ("training", "pretrained"): False,
     ("secure_aggregation", "colluders"): 1,
+    ("secure_aggregation", "largest_share"): 1.0,
 }
 """Keys that the hash leaves out at these values."""
 

@@ -39,6 +39,10 @@ def check_plan(
             f"privacy = {promised}, but the group sums of design {grouping.design.name!r} give {reached} at most; take "
             "another design, or promise less"
         )
+    if refusal := federation.ledger.overshare(_rows(federation, grouping)):
+        raise SpecError(
+            f"the groups of design {grouping.design.name!r}: {refusal}; take another design, or promise a larger share"
+        )
     check_decoder(grouping, screen, decode)
 
 
@@ -48,6 +52,11 @@ def check_decoder(grouping: Grouping, screen: ScreenSettings, decode: DecodeSett
         decode.largest_graded(grouping.design.clients, screen.features)
     else:
         decoded(grouping, Outcomes(values=np.zeros(grouping.design.groups, dtype=np.int8)), decode)
+
+
+def _rows(federation: Federation, grouping: Grouping) -> list[dict[str, float]]:
+    groups = map(grouping.members, range(grouping.design.groups))
+    return [{client: float(federation.weight(client)) for client in group} for group in groups]
 
 
 def check_test(

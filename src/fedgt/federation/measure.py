@@ -45,7 +45,7 @@ from fedgt.federation.sums import mean_update, plus
 from fedgt.grouping import Grouping
 from fedgt.screen import ScreenResult, all_negative, cluster_screen, layer_features, measure
 from fedgt.secagg import GroupSum
-from fedgt.types import NEGATIVE, BoolArray, FloatArray, LayeredEvidence, Outcomes, Parameters
+from fedgt.types import NEGATIVE, BoolArray, FloatArray, Outcomes, Parameters, SetEvidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -84,7 +84,7 @@ def measured(
     validation: Validation,
     screen: ScreenSettings,
     decoding: DecodeSettings,
-    earlier: Sequence[LayeredEvidence],
+    earlier: Sequence[SetEvidence],
     heard: Mapping[str, int] | None,
     seed: int,
 ) -> Measured:

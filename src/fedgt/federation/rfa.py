@@ -5,14 +5,15 @@ Each iteration is one secure sum of beta_j u_j and beta_j with beta_j = alpha_j 
 its beta_j, the server learns the two sums. A baseline: it names nobody and keeps everybody.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 
-from fedgt.engine import fingerprint
 from fedgt.federation.participants import Federation
-from fedgt.federation.sums import AggregateRecord, RoundResult
-from fedgt.secagg import RoundPlan, default_threshold, tensor_specs, weiszfeld_encoding
+from fedgt.federation.sums import RoundResult, Weiszfeld, joined, take
+from fedgt.secagg import weiszfeld_encoding
 from fedgt.types import FloatArray, Parameters, require_model
 
 GENERAL_POSITION = (
@@ -48,76 +49,25 @@ def rfa_round(
     group = tuple(sorted(members))
     require_model(parameters)
     center: dict[str, FloatArray] = {name: np.zeros(array.shape) for name, array in parameters.items()}
-    records: list[AggregateRecord] = []
-    warnings: list[str] = [GENERAL_POSITION]
-    refused: list[str] = []
-    up = down = clipped = opened = 0
+    warnings = [GENERAL_POSITION]
     encoding = weiszfeld_encoding(update_clip=federation.sums.clip, smoothing=smoothing, members=len(group))
     if encoding.step > _COARSE:
         warnings.append(
             f"RFA's smoothing {smoothing:g} and clip {federation.sums.clip:g} leave a fixed-point step of "
             f"{encoding.step:g}: the median is that coarse; raise the smoothing or lower the clip"
         )
+    parts: list[RoundResult] = []
     for step in range(iterations):
-        plan = RoundPlan(
-            run=federation.run,
-            round=round,
-            purpose=f"weiszfeld-{step}",
-            groups=(group,),
-            thresholds=(default_threshold(len(group), colluders=federation.sums.colluders),),
-            weights={client: federation.weight(client) for client in group},
-            encoding=encoding,
-            tensors=tensor_specs(parameters),
-            task="weiszfeld",
-            smoothing=smoothing,
-            update_clip=federation.sums.clip,
-            colluders=federation.sums.colluders,
-            inputs=federation.inputs,
-        )
-        # The server does not know the weights: it books a row in general position.
-        generic = np.random.default_rng([round, step]).integers(1, 1 << 20, size=len(group))
-        nominal = dict(zip(group, generic.astype(float).tolist(), strict=True))
-
-        def authorise(
-            present: tuple[tuple[str, ...], ...], nominal: Mapping[str, float] = nominal
-        ) -> tuple[str | None, ...]:
-            rows = [{client: nominal[client] for client in one} for one in present]
-            verdicts = federation.ledger.permit(rows, models=fingerprint(parameters).hex(), test=False)
-            refused.extend(verdict for verdict in verdicts if verdict is not None)
-            return verdicts
-
-        sums = federation.take_sums(
-            federation.transport,
-            plan,
-            parameters,
-            authorise=authorise,
-            timeout=federation.sums.timeout_seconds,
-            center=center,
-            credentials=federation.credentials,
-            agreements=federation.agreements,
-        )
-        (total,) = sums.sums
-        up, down, clipped = up + sums.bytes_up, down + sums.bytes_down, clipped + total.clipped
-        present = tuple(sorted(total.members))
-        warnings += [warning for warning in sums.warnings if warning not in warnings]
-        records.append(
-            AggregateRecord(
-                round=round,
-                purpose=plan.purpose,
-                members=present,
-                weights=(),
-                status="open" if total.status == "open" else "refused" if refused else "erased",
-                reason=total.reason,
-                dropped=dict(total.dropped),
-                model=fingerprint(parameters).hex(),
-            )
-        )
+        where = Weiszfeld(step=step, smoothing=smoothing, center=center)
+        taken = take(federation, parameters, round=round, purpose=f"weiszfeld-{step}", groups=[group], weiszfeld=where)
+        parts.append(taken.result(parameters, ()))
+        (total,) = taken.sums.sums
+        warnings += [warning for warning in taken.warnings if warning not in warnings]
         if total.total is None or total.beta_total is None:
             warnings.append(
                 f"round {round}, Weiszfeld step {step} is not open, the iterations end there: {total.reason}"
             )
             break
-        opened += 1
         if total.beta_total <= 0:
             warnings.append(
                 f"round {round}, Weiszfeld step {step}: all weights vanished in the fixed point, the iterations end "
@@ -128,12 +78,4 @@ def rfa_round(
     updated = {
         name: (array.astype(np.float64) + center[name]).astype(array.dtype) for name, array in parameters.items()
     }
-    return RoundResult(
-        parameters=updated,
-        records=tuple(records),
-        secure_sums=opened,
-        bytes_up=up,
-        bytes_down=down,
-        clipped=clipped,
-        warnings=tuple(warnings),
-    )
+    return replace(reduce(joined, parts), parameters=updated, warnings=tuple(warnings))

@@ -30,7 +30,7 @@ from fedgt.grouping import Grouping
 from fedgt.privacy import SpanMean, best_in_span, largest_kept_sum
 from fedgt.screen import ScreenResult
 from fedgt.secagg import GroupSum
-from fedgt.types import FloatArray, LayeredEvidence, Parameters
+from fedgt.types import FloatArray, Parameters, SetEvidence
 
 _MOST_NOISE = 4.0
 """A mean from revealed sums with more than this many times the variance of the plain mean is not worth a step."""
@@ -117,7 +117,7 @@ def screening_round(
     validation: Validation,
     screen: ScreenSettings,
     decoding: DecodeSettings,
-    earlier: Sequence[LayeredEvidence] = (),
+    earlier: Sequence[SetEvidence] = (),
     heard: Mapping[str, int] | None = None,
     before: Exclusion | None = None,
     last: bool = True,
@@ -277,7 +277,6 @@ def _one_more_sum(
         round=round,
         purpose=decoding.after_test,
         groups=[members],
-        test=False,
         override=decoding.allow_below_promise,
     )
     (total,) = again.sums.sums

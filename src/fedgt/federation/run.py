@@ -34,7 +34,7 @@ from fedgt.federation.verdicts import Exclusion, Verdict
 from fedgt.grouping import Grouping, assign
 from fedgt.privacy import Ledger
 from fedgt.secagg import AgreementLog, Credentials
-from fedgt.types import FloatArray, LayeredEvidence, Parameters, require_model
+from fedgt.types import FloatArray, Parameters, SetEvidence, require_model
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class RunState:
     round: int = 0
     excluded: frozenset[str] = frozenset()
     verdicts: Mapping[str, Verdict] = field(default_factory=lambda: MappingProxyType({}))
-    evidence: tuple[LayeredEvidence, ...] = ()
+    evidence: tuple[SetEvidence, ...] = ()
     heard: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     revealed: tuple[FloatArray, ...] = ()
     tests: int = 0
@@ -134,12 +134,15 @@ class FederationRun:
         grouping: Who shares a group in the first test; or a design, whose seats are drawn; or None for the default design
             for so many clients.
         rounds: How many.
+        test_rounds: The rounds of the tests, all with the same groups, where they are agreed beforehand. Otherwise
+            `screen.round` is the first, and a further one with rows of its own follows at once while clients stay undecided.
         screen: When and how groups are tested.
         decode: How suspects are named, and the policies.
         weighting: `samples` (FedAvg) or `equal`, of all sums.
         sums: Clip, fixed point and timeout.
         rfa: Take the geometric median of the updates instead of their mean: the baseline, which names nobody.
         excluded: Who is left out from the beginning.
+        ledger: The account of what was opened before; None is an empty one.
         present: Round -> the clients that are there; None means all.
         next_model: What becomes of the mean; None takes it as it is.
         credentials: The server's identity and the clients' keys; None is ANONYMOUS MODE, for simulations.
@@ -167,12 +170,14 @@ class FederationRun:
         validation: Validation | None = None,
         grouping: Grouping | Design | None = None,
         rounds: int = 10,
+        test_rounds: Collection[int] = (),
         screen: ScreenSettings | None = None,
         decode: DecodeSettings | None = None,
         weighting: Weighting = "samples",
         sums: SumSettings | None = None,
         rfa: RfaSettings | None = None,
         excluded: Collection[str] = (),
+        ledger: Ledger | None = None,
         present: Callable[[int], Collection[str]] | None = None,
         next_model: NextModel | None = None,
         credentials: Credentials | None = None,
@@ -191,6 +196,9 @@ class FederationRun:
         self.decode.require_for(self.screen)
         if rounds < 1:
             raise SpecError(f"{rounds} rounds; at least 1 is needed")
+        if not all(1 <= number <= rounds for number in test_rounds):
+            raise SpecError(f"test rounds {sorted(test_rounds)} of {rounds} rounds: numbers from 1 are needed")
+        self._agreed_tests = tuple(sorted(set(test_rounds)))
         if unknown := sorted(self._excluded - set(samples)):
             raise SpecError(f"excluded from the beginning, but no client: {', '.join(unknown)}")
         if validation is None and grouping is not None:
@@ -201,13 +209,19 @@ class FederationRun:
         if isinstance(clients, Mapping):
             self._local = LocalClients(clients, privacy)
             clients = self._local.transport
+        sums = sums or SumSettings()
+        account = Ledger(
+            clients=tuple(samples), promised=privacy, largest_share=sums.largest_share, colluders=sums.colluders
+        )
+        if ledger is not None:
+            account.merge(ledger)  # refused if it is about other clients or promises
         self.federation = Federation(
             run=name or f"run-{secrets.token_hex(8)}",
             transport=clients,
-            ledger=Ledger(clients=tuple(samples), promised=privacy),
+            ledger=account if ledger is None else ledger,
             samples=samples,
             weighting=weighting,
-            sums=sums or SumSettings(),
+            sums=sums,
             inputs=inputs or {},
             credentials=credentials,
             agreements=agreements,
@@ -251,8 +265,12 @@ class FederationRun:
             raise RunHaltedError(self._halted)
         return tuple(sorted(set(self.federation.samples) - self.state.excluded))
 
-    def begin(self, parameters: Parameters) -> None:
+    def begin(self, parameters: Parameters, *, after: int = 0) -> None:
         """Set the state before the first round.
+
+        Args:
+            parameters: The global model.
+            after: The last round that is over, of a run that goes on.
 
         Raises:
             ShapeError: If the model is no dict of arrays, or labels or scores of the validation set do not have the form
@@ -266,8 +284,9 @@ class FederationRun:
         self._state = RunState(
             parameters=parameters,
             ledger=self.federation.ledger,
+            round=after,
             excluded=self._excluded,
-            next_test=self.screen.round if tested else 0,
+            next_test=self._next_agreed(after) if self._agreed_tests or not tested else self.screen.round,
             grouping=self.grouping,
         )
 
@@ -363,7 +382,9 @@ class FederationRun:
             heard=state.heard,
             before=state.decided,
             seed=self.seed,
-            last=state.tests + 1 >= self.screen.most_rounds or coming.round >= self.rounds_planned,
+            last=not self._next_agreed(coming.round)
+            if self._agreed_tests
+            else state.tests + 1 >= self.screen.most_rounds or coming.round >= self.rounds_planned,
         )
         return screening.result, screening
 
@@ -380,10 +401,10 @@ class FederationRun:
             heard=MappingProxyType(heard),
             revealed=(*state.revealed, *_test_rows(screening)),
             tests=state.tests + 1,
-            next_test=0,
+            next_test=self._next_agreed(state.round),
             decided=None if screening.final.halt else screening.final,
         )
-        again = screening.undecided and self.decode.on_undecided == "test-again"
+        again = not self._agreed_tests and screening.undecided and self.decode.on_undecided == "test-again"
         if not again or state.tests >= self.screen.most_rounds or screening.exclusion.halt:
             return state, screening
         clients = screening.grouping.clients
@@ -399,6 +420,10 @@ class FederationRun:
         if design is None:
             return state, replace(screening, exclusion=screening.final)
         return replace(state, next_test=state.round + 1, grouping=Grouping(design=design, clients=clients)), screening
+
+    def _next_agreed(self, after: int) -> int:
+        """The next test round that was agreed beforehand; 0 where there is none."""
+        return next((number for number in self._agreed_tests if number > after), 0)
 
     def _require_going_on(self, step: Step, screening: ScreeningRound) -> None:
         kept, promised = len(self.federation.samples) - len(step.excluded), self.federation.ledger.promised

@@ -56,6 +56,13 @@ class SumSettings(Options):
     fraction_bits: int = Field(24, ge=1, le=52, description="The step is 2^-fraction_bits.")
     timeout_seconds: float = Field(60.0, gt=0, le=86_400, description="Per stage.")
     colluders: int = Field(1, ge=0, description="Clients that may help a server which lies; thresholds follow from it.")
+    largest_share: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="No set of local models may be opened so far that the sums explain more of what is particular to a "
+        "client, also with the colluders' help; 1 is no limit; see docs/disclosed-share.md.",
+    )
 
 
 class RfaSettings(Options):

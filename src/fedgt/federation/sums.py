@@ -9,7 +9,7 @@ import numpy as np
 from fedgt.engine import SecureSums, fingerprint
 from fedgt.errors import SpecError
 from fedgt.federation.participants import Federation
-from fedgt.secagg import GroupSum, RoundPlan, default_threshold, fit_fixed_point, tensor_specs
+from fedgt.secagg import GroupSum, RoundPlan, default_threshold, fit_fixed_point, tensor_specs, weiszfeld_encoding
 from fedgt.types import FloatArray, Parameters
 
 
@@ -82,6 +82,21 @@ class Taken:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Weiszfeld:
+    """A step towards the geometric median: weights that only the clients know.
+
+    Attributes:
+        step: Its number in the round, from 0.
+        smoothing: nu, in the unit of the update's 2-norm.
+        center: Where the step begins, in the space of updates.
+    """
+
+    step: int
+    smoothing: float
+    center: Parameters
+
+
 def take(
     federation: Federation,
     parameters: Parameters,
@@ -89,8 +104,9 @@ def take(
     round: int,
     purpose: str,
     groups: Sequence[tuple[str, ...]],
-    test: bool,
+    test: bool = False,
     override: bool = False,
+    weiszfeld: Weiszfeld | None = None,
 ) -> Taken:
     """Ask for secure sums over the given groups, the ledger first; what was asked for is on record whatever comes of it.
 
@@ -102,33 +118,45 @@ def take(
         groups: The members of each sum.
         test: Whether these are test rows, which the cautious account gates too.
         override: The user accepts, by name, that the promise is broken.
+        weiszfeld: Sums with weights that the clients compute, instead of those of their sample counts.
     """
     weights = {client: federation.weight(client) for group in groups for client in group}
     largest = max((sum(weights[client] for client in group) for group in groups), default=0)
-    entries = sum(array.size for array in parameters.values())
+    members = max((len(group) for group in groups), default=0)
+    how = federation.sums
     plan = RoundPlan(
         run=federation.run,
         round=round,
         purpose=purpose,
         groups=tuple(groups),
-        thresholds=tuple(default_threshold(len(group), colluders=federation.sums.colluders) for group in groups),
+        thresholds=tuple(default_threshold(len(group), colluders=how.colluders) for group in groups),
         weights=weights,
         encoding=fit_fixed_point(
-            clip=federation.sums.clip,
-            fraction_bits=federation.sums.fraction_bits,
+            clip=how.clip,
+            fraction_bits=how.fraction_bits,
             weight_sum=max(largest, 1),
-            count_sum=entries * max((len(group) for group in groups), default=0),
-        ),
+            count_sum=sum(array.size for array in parameters.values()) * members,
+        )
+        if weiszfeld is None
+        else weiszfeld_encoding(update_clip=how.clip, smoothing=weiszfeld.smoothing, members=members),
         tensors=tensor_specs(parameters),
-        colluders=federation.sums.colluders,
+        task="mean" if weiszfeld is None else "weiszfeld",
+        smoothing=0.0 if weiszfeld is None else weiszfeld.smoothing,
+        update_clip=0.0 if weiszfeld is None else how.clip,
+        colluders=how.colluders,
         inputs=federation.inputs,
     )
+    booked = {client: float(weight) for client, weight in weights.items()}
+    if weiszfeld is not None:
+        # The server does not know the weights: it books rows in general position.
+        generic = np.random.default_rng([round, weiszfeld.step]).integers(1, 1 << 20, size=len(weights))
+        booked = dict(zip(weights, generic.astype(float).tolist(), strict=True))
     refused: dict[int, str] = {}
     # Local models trained from one global model may be the same again, whatever the round is called.
     models = fingerprint(parameters).hex()
 
     def authorise(members: tuple[tuple[str, ...], ...]) -> tuple[str | None, ...]:
-        rows = [{client: float(weights[client]) for client in group} for group in members]
+        rows = [{client: booked[client] for client in group} for group in members]
         verdicts = federation.ledger.permit(rows, models=models, test=test, override=override)
         refused.update({i: verdict for i, verdict in enumerate(verdicts) if verdict is not None and members[i]})
         return verdicts
@@ -138,15 +166,17 @@ def take(
         plan,
         parameters,
         authorise=authorise,
-        timeout=federation.sums.timeout_seconds,
+        timeout=how.timeout_seconds,
+        center=None if weiszfeld is None else weiszfeld.center,
         credentials=federation.credentials,
         agreements=federation.agreements,
     )
+    known = weights if weiszfeld is None else None
     records = tuple(
-        _record(round, purpose if len(groups) == 1 else f"{purpose}-group-{one.group}", one, weights, refused, models)
+        _record(round, purpose if len(groups) == 1 else f"{purpose}-group-{one.group}", one, known, refused, models)
         for one in sums.sums
     )
-    warnings = [*sums.warnings, *_dominated(groups, weights, purpose)]
+    warnings = [*sums.warnings, *([] if known is None else _dominated(groups, weights, purpose))]
     for one in sums.sums:
         warnings += [
             f"round {round}, {purpose}, group {one.group}: {client} {what}" for client, what in one.faults.items()
@@ -154,21 +184,21 @@ def take(
     clipped = sum(one.clipped for one in sums.sums)
     if clipped:
         warnings.append(
-            f"round {round}, {purpose}: {clipped} entries of updates were clipped to +-{federation.sums.clip:g}; "
+            f"round {round}, {purpose}: {clipped} entries of updates were clipped to +-{how.clip:g}; "
             "raise the clip if the updates are honest"
         )
     return Taken(sums=sums, records=records, warnings=tuple(warnings))
 
 
 def _record(
-    round: int, purpose: str, one: GroupSum, weights: Mapping[str, int], refused: Mapping[int, str], model: str
+    round: int, purpose: str, one: GroupSum, weights: Mapping[str, int] | None, refused: Mapping[int, str], model: str
 ) -> AggregateRecord:
     members = tuple(sorted(one.members))
     return AggregateRecord(
         round=round,
         purpose=purpose,
         members=members,
-        weights=tuple(float(weights[client]) for client in members),
+        weights=() if weights is None else tuple(float(weights[client]) for client in members),
         status="open" if one.status == "open" else "refused" if one.group in refused else "erased",
         reason=one.reason,
         dropped=dict(one.dropped),

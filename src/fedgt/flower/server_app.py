@@ -12,9 +12,16 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedgt.engine import PrekeyStore, SecureSums, secure_sums
-from fedgt.errors import SpecError
-from fedgt.federation import DecodeSettings, Federation, ScreenSettings, SumSettings, Validation
-from fedgt.federation.round import ScreeningRound, screening_round, training_round
+from fedgt.errors import RunHaltedError, SpecError
+from fedgt.federation import (
+    DecodeSettings,
+    FederationRun,
+    ScreeningRound,
+    ScreenSettings,
+    Step,
+    SumSettings,
+    Validation,
+)
 from fedgt.federation.sums import RoundResult
 from fedgt.flower.grid_transport import FlowerTransport
 from fedgt.flower.inprocess import InProcessGrid
@@ -23,7 +30,7 @@ from fedgt.flower.records import inputs_of
 from fedgt.grouping import Grouping
 from fedgt.privacy import Ledger
 from fedgt.secagg import AgreementLog, Credentials, PrekeyRequest
-from fedgt.types import LayeredEvidence, Parameters
+from fedgt.types import Parameters
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +85,8 @@ class FedGT:
         credentials: The server's identity and the clients' keys. None is ANONYMOUS MODE, for simulations.
         optimizer: What becomes of the average update; None adds it. See `fedgt.flower.adaptive`.
         colluders: How many clients may work together with a server that lies; no client's policy may ask for more.
+        largest_share: No local models are opened so far that the sums explain more of what is particular to a client, also
+            with the colluders' help; 1 is no limit (docs/disclosed-share.md).
         config: The run's configuration (`context.run_config`), which every client trains with: a client refuses a run whose
             configuration is not the one that it has itself.
         agreements: The folder of what the clients have signed, so that a restarted server, and the next run, goes on with
@@ -104,6 +113,7 @@ class FedGT:
     credentials: Credentials | None = None
     optimizer: ServerOptimizer | None = None
     colluders: int = 1
+    largest_share: float = 1.0
     config: Mapping[str, bool | float | int | str] = field(default_factory=dict)
     agreements: Path | None = None
     run: str | None = None
@@ -159,91 +169,87 @@ class FedGT:
             seconds.update(sums.seconds)
             return sums
 
-        federation = Federation(
-            run=self.run or f"flower-{secrets.token_hex(8)}",
-            transport=nodes,
-            ledger=account,
+        patience = min(self.timeout, _ACQUAINTANCE)
+        connected: tuple[str, ...] = ()
+
+        def present(_: int) -> tuple[str, ...]:
+            nonlocal connected
+            connected = nodes.roster.meet(patience, without=run.state.excluded)
+            return connected
+
+        tested = bool(self.test_rounds)
+        run = FederationRun(
+            nodes,
+            privacy=self.privacy,
             samples=self.samples or dict.fromkeys(clients, 1),
+            validation=self.validation if tested else None,
+            grouping=self.grouping if tested else None,
+            rounds=self.rounds,
+            test_rounds=self.test_rounds,
+            screen=self.screen,
+            decode=self.decoding,
             weighting="equal" if self.samples is None else "samples",
             sums=SumSettings(
                 clip=self.clip,
                 fraction_bits=self.fraction_bits,
                 timeout_seconds=self.timeout,
                 colluders=self.colluders,
+                largest_share=self.largest_share,
             ),
+            excluded=excluded,
+            ledger=account,
+            present=present,
+            next_model=lambda old, average: stepped(self.optimizer, old, average),
             inputs=inputs_of(self.config),
             credentials=self.credentials,
             agreements=None if self.credentials is None else AgreementLog(self.credentials.registry, self.agreements),
+            name=self.run or f"flower-{secrets.token_hex(8)}",
             take_sums=take_sums,
         )
-        patience = min(self.timeout, _ACQUAINTANCE)
-        prekeys.request = self._prekeys(federation.run, begin)
+        run.begin(parameters, after=begin - 1)
+        prekeys.request = self._prekeys(run.federation.run, begin)
         nodes.roster.gather(patience, wait=self.wait, without=excluded)
-        out = set(excluded)
-        evidence: list[LayeredEvidence] = []
-        for number in range(begin, self.rounds + 1):
-            began = time.monotonic()
+        began, halt = time.monotonic(), ""
+        while not halt and (coming := run.coming()) is not None:
             seconds.clear()
-            present = nodes.roster.meet(patience, without=out)
             # Those of the next round come with the last replies of this one.
-            prekeys.request = self._prekeys(federation.run, number + 1)
-            members = [client for client in present if client not in out]
-            result, screening = self._round(federation, parameters, number, members, evidence)
-            parameters = stepped(self.optimizer, parameters, result.parameters)
-            out |= set(screening.exclusion.excluded) if screening is not None else set()
-            record = FlowerRound(
-                round=number,
-                parameters=parameters,
-                result=result,
-                screening=screening,
-                connected=present,
+            prekeys.request = self._prekeys(run.federation.run, coming.round + 1)
+            try:
+                step = run.hold(coming)
+            except RunHaltedError as stopped:
+                if not isinstance(stopped.step, Step):
+                    raise
+                step, halt = stopped.step, str(stopped)
+                logger.warning("the run stops after round %d: %s", step.round, halt)
+            yield FlowerRound(
+                round=step.round,
+                parameters=step.parameters,
+                result=step.result,
+                screening=step.screening,
+                connected=connected,
                 refused=dict(nodes.roster.refused),
-                excluded=tuple(sorted(out)),
+                excluded=step.excluded,
                 seconds={**seconds, "round": time.monotonic() - began},
-                halt=self._halt(screening, len(clients) - len(out)),
+                halt=halt,
             )
-            yield record
-            if record.halt:
-                logger.warning("the run stops after round %d: %s", number, record.halt)
-                return
+            began = time.monotonic()
 
-    def _account(self, clients: Sequence[str], ledger: Ledger | Path | str | None, *, begun: bool) -> Ledger:
+    def _account(self, clients: Sequence[str], ledger: Ledger | Path | str | None, *, begun: bool) -> Ledger | None:
         if isinstance(ledger, Path | str):
-            return Ledger.kept_in(Path(ledger), clients=clients, promised=self.privacy, begun=begun)
+            return Ledger.kept_in(
+                Path(ledger),
+                clients=clients,
+                promised=self.privacy,
+                largest_share=self.largest_share,
+                colluders=self.colluders,
+                begun=begun,
+            )
         if ledger is None and begun:
             raise SpecError(
                 "a run that goes on needs the account of what was opened before: start(..., ledger=PATH), with the same "
                 "path from the first round"
             )
-        if ledger is not None:
-            Ledger(clients=clients, promised=self.privacy).merge(ledger)
-        return ledger or Ledger(clients=clients, promised=self.privacy)
-
-    def _round(
-        self,
-        federation: Federation,
-        parameters: Parameters,
-        number: int,
-        members: Sequence[str],
-        evidence: list[LayeredEvidence],
-    ) -> tuple[RoundResult, ScreeningRound | None]:
-        if number not in self.test_rounds:
-            return training_round(federation, parameters, round=number, members=members), None
-        screening = screening_round(
-            federation,
-            parameters,
-            round=number,
-            grouping=self.grouping,
-            present=members,
-            validation=self.validation,
-            screen=self.screen,
-            decoding=self.decoding,
-            earlier=tuple(evidence),
-            last=number == max(self.test_rounds),
-        )
-        if screening.measured.evidence is not None:
-            evidence.append(screening.measured.evidence)
-        return screening.result, screening
+        return ledger
 
     def _prekeys(self, run: str, number: int) -> PrekeyRequest | None:
         """For as many groups as the round has: what its plan is about is not known yet."""
@@ -251,10 +257,3 @@ class FedGT:
             return None
         groups = self.grouping.design.groups if number in self.test_rounds else 1
         return PrekeyRequest(run=run, round=number, groups=groups)
-
-    def _halt(self, screening: ScreeningRound | None, kept: int) -> str:
-        if screening is not None and screening.exclusion.halt:
-            return screening.exclusion.reason
-        if kept < self.privacy:
-            return f"{kept} clients are left, below privacy = {self.privacy}"
-        return ""

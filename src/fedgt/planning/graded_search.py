@@ -63,11 +63,6 @@ class GradedDesign:
         """The smallest separation over all numbers of malicious clients, in s per unit of theta."""
         return float(self.apart.separation.min())
 
-    def better_than(self, other: "GradedDesign") -> bool:
-        """Fewer wrong clients by ties, or as many (within 1e-12) and fewer under noise."""
-        gain = other.wrong - self.wrong
-        return gain > 1e-12 or (abs(gain) <= 1e-12 and self.noisy_wrong.mean() < other.noisy_wrong.mean())
-
 
 def certify(
     design: Design,
@@ -130,7 +125,7 @@ def search_graded(
     """The best design found by local moves from several random starts: first for fewer ties, then for less error in noise.
 
     The result depends on `rng` and the arguments alone, never on time. The starts draw from generators spawned from `rng`,
-    so two searches with different generators can be compared by `GradedDesign.better_than` to continue a search.
+    so a search is continued with another generator, and the better result kept.
 
     Args:
         clients: Columns, at least 2.

@@ -232,7 +232,7 @@ def read_plan(path: Path) -> Plan:
         raise SpecError(f"plan {path}: {where}: {first['msg']}") from error
     except DesignError as error:
         raise SpecError(f"plan {path}: {error}") from error
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, ValueError) as error:
         raise SpecError(f"plan {path}: not valid JSON ({error})") from error
     except RecursionError as error:
         raise SpecError(f"plan {path}: nested too deeply") from error

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import islice
 
-import numpy as np
 import numpy.typing as npt
 
 from fedgt.errors import ShapeError
@@ -19,7 +18,7 @@ from fedgt.privacy.support import (
     minimum_support,
     reduced_modulo,
 )
-from fedgt.types import IntArray
+from fedgt.types import IntArray, as_array, as_count
 
 _PERSONAL_SHARE = 50  # the part of the allowed work spent on clients that no least combination contains
 _PERSONAL_CANDIDATES = 20_000
@@ -66,7 +65,8 @@ def exposure(rows: npt.ArrayLike, *, colluding: int = 0, max_states: int = MAX_S
     Raises:
         ShapeError: If the rows are no finite matrix, or c is out of range.
     """
-    array = np.asarray(rows)
+    array = as_array(rows, "revealed rows")
+    as_count(colluding, "colluding", error=ShapeError)
     support = minimum_support(array, max_states=max_states)
     if array.ndim == 2 and not 0 <= colluding < max(array.shape[1], 1):
         raise ShapeError(f"{colluding} colluding clients of {array.shape[1]}; 0 to {array.shape[1] - 1} is needed")

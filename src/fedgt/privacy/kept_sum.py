@@ -1,6 +1,6 @@
 """The largest sum of kept clients that may still be opened about the same local models."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain, combinations
@@ -12,7 +12,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from fedgt.errors import ShapeError
 from fedgt.privacy.support import Support, minimum_support
-from fedgt.types import BoolArray, FloatArray, IntArray
+from fedgt.types import BoolArray, FloatArray, IntArray, as_count, as_integers, as_numbers
 
 _AT_ONCE = 20_000
 
@@ -68,10 +68,12 @@ def largest_kept_sum(
         ShapeError: If the rows are no finite matrix, the weights are not one positive number per kept client, or a kept
             client is out of range.
     """
-    array = np.atleast_2d(np.asarray(rows, dtype=np.float64))
-    weight = np.asarray(weights, dtype=np.float64)
-    members = np.array(sorted(set(kept)), dtype=np.int64)
-    clients = array.shape[1]
+    array = np.atleast_2d(as_numbers(rows, "revealed rows"))
+    weight = as_numbers(weights, "weights")
+    given = sorted(kept) if isinstance(kept, Set) else kept
+    members = np.unique(as_integers(given, "kept clients"))
+    as_count(privacy, "privacy", error=ShapeError)
+    clients = array.shape[-1]
     if array.ndim != 2 or weight.shape != (clients,):
         raise ShapeError(f"{weight.shape} weights for rows of shape {array.shape}; one per client is needed")
     if members.size and not (members[0] >= 0 and members[-1] < clients):

@@ -3,7 +3,7 @@
 Two accounts (docs/privacy.md has the argument).
 
 * *Strict*: every sum opened about one set of local models, stacked; a sum that would push the real minimum support r below
-  the promise is refused.
+  the promise, or a client's disclosed share above its limit, is refused.
 * *Cautious*: the rows of all test rounds, as if the clients' updates repeated from round to round. It gates further test
   rows only. Training sums are not in it: the sum over everybody in one round minus the sum over the kept clients of the
   next has the excluded clients as its support, in any federated learning that drops a client.
@@ -16,7 +16,6 @@ import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -27,9 +26,11 @@ from fedgt.durable_file import locked, write_durably
 from fedgt.errors import PrivacyError, SpecError
 from fedgt.foreign_text import plain
 from fedgt.ids import require_distinct_ids
+from fedgt.privacy.disclosed_share import MAX_SETS, can_try, disclosed_share
 from fedgt.privacy.kept_sum import largest_kept_sum
+from fedgt.privacy.stated import PrivacyAccount, privacy_account
 from fedgt.privacy.support import Support, minimum_support
-from fedgt.types import FloatArray
+from fedgt.types import FloatArray, as_count
 
 _log = logging.getLogger(__name__)
 
@@ -42,40 +43,27 @@ Row = Mapping[str, float]
 """One aggregate as client -> real weight in the sum; clients left out have weight 0."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrivacyAccount:
-    """What can be claimed about everything opened so far.
-
-    Attributes:
-        promised: The promised r.
-        strict: The smallest proved r over all sets of local models; None when nothing was opened.
-        cautious: The proved r of all test rows together; None when no test row was opened.
-        with_training: As `cautious`, with all training sums as well: reported, never enforced. None when nothing was
-            opened.
-        overridden: Whether a sum was opened below the promise because the user said so by name.
-    """
-
-    promised: int
-    strict: int | None
-    cautious: int | None
-    with_training: int | None
-    overridden: bool
-
-
 class Ledger:
     """The account of one run, or of several about the same data. It only grows; there is no way to take a row back."""
 
-    def __init__(self, *, clients: Sequence[str], promised: int) -> None:
+    def __init__(
+        self, *, clients: Sequence[str], promised: int, largest_share: float = 1.0, colluders: int = 0
+    ) -> None:
         """Open an account.
 
         Args:
             clients: Every client id, in any order.
             promised: The promised r: no combination of what is revealed mixes fewer clients.
+            largest_share: What is opened about one set of local models explains no larger share of what is particular to a
+                client; 1 does not limit it.
+            colluders: How many clients may help the server to that share.
 
         Raises:
             SpecError: If an id repeats, cannot be one or looks like another; if the promise is not between 1 and
-                the number of clients.
+                the number of clients; if the limit of the share is not above 0 and at most 1, or too many may collude for it
+                to be computed.
         """
+        as_count(promised, "privacy")
         if len(set(clients)) != len(clients):
             raise SpecError("client ids must be unique: one participant registered twice")
         require_distinct_ids(clients)
@@ -84,8 +72,19 @@ class Ledger:
                 f"privacy = {promised}; with {len(clients)} clients a promise from 1 (single models may be seen) to "
                 f"{len(clients)} (only the sum over everybody) is needed"
             )
+        if not 0 < largest_share <= 1:
+            raise SpecError(f"largest_share = {largest_share}; above 0, and at most 1 (no limit), is needed")
+        if colluders < 0:
+            raise SpecError(f"{colluders} colluders; 0 or more are needed")
+        if largest_share < 1 and not can_try(len(clients), colluders):
+            raise SpecError(
+                f"largest_share = {largest_share} with {colluders} colluders of {len(clients)} clients: more than "
+                f"{MAX_SETS} sets of colluders would have to be tried; allow for fewer colluders, or promise no share"
+            )
         self._column = {client: j for j, client in enumerate(sorted(clients))}
         self._promised = promised
+        self._largest_share = float(largest_share)
+        self._colluders = min(colluders, len(clients) - 1)
         self._strict: dict[str, _Rows] = {}
         self._tests: _Rows = {}
         self._training: _Rows = {}
@@ -96,6 +95,11 @@ class Ledger:
     def promised(self) -> int:
         """The promised r."""
         return self._promised
+
+    @property
+    def largest_share(self) -> float:
+        """The promised limit of a client's share; 1 is none."""
+        return self._largest_share
 
     def permit(self, rows: Sequence[Row], *, models: str, test: bool, override: bool = False) -> tuple[str | None, ...]:
         """Ask whether sums may be opened; those permitted are on record from now on.
@@ -126,7 +130,7 @@ class Ledger:
                 self.merge(Ledger.load(self._path))
             verdicts, opened, overridden = self._decide(vectors, models=models, test=test, override=override)
             if self._path is not None:
-                after = Ledger(clients=tuple(self._column), promised=self._promised)
+                after = self._empty()
                 after.merge(self)
                 after._record(opened, models=models, test=test, overridden=overridden)
                 write_durably(self._path, after.to_json())
@@ -188,7 +192,20 @@ class Ledger:
             kept=np.flatnonzero(vector).tolist(),
             privacy=self._promised,
         )
-        return None if found is None else tuple(sorted(clients[j] for j in found.clients))
+        if found is None:
+            return None
+        part = np.where(np.isin(np.arange(len(clients)), found.clients), vector, 0.0)
+        if self._overshare("these local models", np.array([*strict.values(), part])) is not None:
+            return None  # smaller parts are not searched: a share has no such search
+        return tuple(sorted(clients[j] for j in found.clients))
+
+    def overshare(self, rows: Sequence[Row]) -> str | None:
+        """Why the share of a client would be too large if these sums were all that is opened; None if nobody's is.
+
+        Args:
+            rows: The sums, about one set of local models; nothing is recorded.
+        """
+        return self._overshare("one set of local models", np.array([self._vector(row) for row in rows]))
 
     def require(self, row: Row, *, models: str, override: bool = False) -> None:
         """As `permit` for one training sum, but a refusal is an error.
@@ -204,7 +221,7 @@ class Ledger:
         """Add everything that was opened according to another account of the same clients and the same promise.
 
         Raises:
-            SpecError: If its clients or its promise are others.
+            SpecError: If its clients or its promises are others.
         """
         if other._column != self._column:
             strangers = sorted(set(self._column) ^ set(other._column))
@@ -215,6 +232,11 @@ class Ledger:
             raise SpecError(
                 f"the ledger promised that sums mix {other._promised} clients, now privacy = {self._promised}: an account "
                 "goes on with its promise; ask for the same one"
+            )
+        if (mine := self._limit()) != (theirs := other._limit()):
+            raise SpecError(
+                f"the ledger promised {_limit_text(theirs)}, now {_limit_text(mine)}: an account goes on with its promise; "
+                "ask for the same one"
             )
         for models, rows in other._strict.items():
             self._strict.setdefault(models, {}).update(rows)
@@ -240,6 +262,7 @@ class Ledger:
             "tests": numbers(self._tests),
             "training": numbers(self._training),
             "overridden": self._overridden,
+            **self._limit(),
         }
         return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
@@ -272,7 +295,12 @@ class Ledger:
                     f"ledger {path} is of version {raw['version']!r:.20}, this fedgt reads {_VERSION}: take the fedgt that "
                     "wrote it"
                 )
-            ledger = cls(clients=raw["clients"], promised=int(raw["promised"]))
+            ledger = cls(
+                clients=raw["clients"],
+                promised=int(raw["promised"]),
+                largest_share=float(raw.get("largest_share", 1.0)),
+                colluders=int(raw.get("colluders", 0)),
+            )
             rows = [ledger._vector(dict(zip(raw["clients"], row, strict=True))) for row in raw["rows"]]
             ledger._strict = {models: _chosen(rows, numbers) for models, numbers in raw["strict"].items()}
             ledger._tests, ledger._training = (_chosen(rows, raw[name]) for name in ("tests", "training"))
@@ -287,20 +315,31 @@ class Ledger:
         return ledger
 
     @classmethod
-    def kept_in(cls, path: Path, *, clients: Sequence[str], promised: int, begun: bool = False) -> "Ledger":
+    def kept_in(
+        cls,
+        path: Path,
+        *,
+        clients: Sequence[str],
+        promised: int,
+        largest_share: float = 1.0,
+        colluders: int = 0,
+        begun: bool = False,
+    ) -> "Ledger":
         """The account in a file, which has every permission before it is given; several processes may share it.
 
         Args:
             path: The file; beside it stands its lock. It is made if it does not exist.
             clients: Every client id, in any order.
             promised: The promised r.
+            largest_share: As for `Ledger`.
+            colluders: As for `Ledger`.
             begun: The run goes on, so the file must be there: an account that is lost cannot be gone on with.
 
         Raises:
             SpecError: If the file is missing and the run has begun, cannot be used, or is about other clients or another
                 promise.
         """
-        ledger = cls(clients=clients, promised=promised)
+        ledger = cls(clients=clients, promised=promised, largest_share=largest_share, colluders=colluders)
         with locked(path):
             if path.exists():
                 ledger.merge(cls.load(path))
@@ -316,16 +355,31 @@ class Ledger:
 
     def account(self) -> PrivacyAccount:
         """What can be claimed now. The exact r of every account is computed here, which may take seconds for large n."""
-        strict = [support.r for rows in self._strict.values() if (support := _support(rows)) is not None]
-        cautious = _support(self._tests)
-        combined = _support({**self._tests, **self._training})
-        return PrivacyAccount(
+        return privacy_account(
+            clients=tuple(self._column),
             promised=self._promised,
-            strict=min(strict, default=None),
-            cautious=None if cautious is None else cautious.r,
-            with_training=None if combined is None else combined.r,
+            largest_share=self._largest_share,
+            colluders=self._colluders,
+            strict=[np.array(list(rows.values())) for rows in self._strict.values() if rows],
+            tests=np.array(list(self._tests.values())),
+            training=np.array(list(self._training.values())),
             overridden=self._overridden,
         )
+
+    def _empty(self) -> "Ledger":
+        """One of the same clients and promises in which nothing is opened."""
+        return Ledger(
+            clients=tuple(self._column),
+            promised=self._promised,
+            largest_share=self._largest_share,
+            colluders=self._colluders,
+        )
+
+    def _limit(self) -> dict[str, float]:
+        """The promise about shares, if there is one: only then it stands in the file."""
+        if self._largest_share == 1:
+            return {}
+        return {"largest_share": self._largest_share, "colluders": self._colluders}
 
     def _every(self) -> Iterable[_Rows]:
         return (*self._strict.values(), self._tests, self._training)
@@ -339,7 +393,20 @@ class Ledger:
             support = minimum_support(np.array([*rows.values(), *new]), enough=self._promised)
             if support is not None and support.lower < self._promised:
                 return self._refusal(name, support)
-        return None
+        name, rows = accounts[0]
+        return self._overshare(name, np.array([*rows.values(), *new]))
+
+    def _overshare(self, account: str, rows: FloatArray) -> str | None:
+        if self._largest_share == 1:
+            return None
+        found = disclosed_share(rows, colluding=self._colluders)
+        if found is None or not found.exceeds(self._largest_share):
+            return None
+        helped = f", with {self._colluders} colluding," if self._colluders else ""
+        return (
+            f"what would be revealed about {account} explains{helped} {found.largest:.2f} of what is particular to "
+            f"{sorted(self._column)[found.client]}, the promised largest_share is {self._largest_share:g}"
+        )
 
     def _refusal(self, account: str, support: Support) -> str:
         ids = sorted(self._column)
@@ -368,5 +435,7 @@ def _chosen(rows: Sequence[FloatArray], numbers: Iterable[int]) -> _Rows:
     return {rows[number].tobytes(): rows[number] for number in numbers}
 
 
-def _support(rows: _Rows) -> Support | None:
-    return minimum_support(np.array(list(rows.values()))) if rows else None
+def _limit_text(limit: Mapping[str, float]) -> str:
+    if not limit:
+        return "no largest_share"
+    return f"largest_share = {limit['largest_share']:g} with {limit['colluders']} colluders"

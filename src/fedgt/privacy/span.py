@@ -26,7 +26,7 @@ from scipy.optimize import linprog, nnls
 
 from fedgt.errors import ShapeError
 from fedgt.privacy.support import combinations_within, exact_rows
-from fedgt.types import FloatArray, frozen
+from fedgt.types import FloatArray, as_array, as_numbers, frozen
 
 _AT_ZERO = 1e-9  # client weights below this part of their target count as at their bound: made exactly zero
 _RANK_TOLERANCE = 1e-11
@@ -83,7 +83,7 @@ def best_in_span(
         ShapeError: If the rows are no finite matrix, the target is no non-negative vector with one entry per client, a
             forbidden client is out of range, or nobody is left.
     """
-    array = np.asarray(rows)
+    array = as_array(rows, "revealed rows")
     if array.ndim != 2 or array.dtype.kind not in "biuf" or not np.isfinite(array).all():
         raise ShapeError(f"revealed rows must be a finite aggregates x clients array, got shape {array.shape}")
     wanted = _target(target, forbidden, array.shape[1])
@@ -116,7 +116,7 @@ def best_in_span(
 
 
 def _target(target: npt.ArrayLike, forbidden: Iterable[int], clients: int) -> FloatArray:
-    wanted = np.array(target, dtype=np.float64)
+    wanted = as_numbers(target, "target")
     if wanted.shape != (clients,) or not np.isfinite(wanted).all() or (wanted < 0).any():
         raise ShapeError(
             f"the target must hold one finite weight >= 0 for each of {clients} clients, got shape {wanted.shape}"

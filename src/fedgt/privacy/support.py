@@ -27,7 +27,7 @@ import numpy.typing as npt
 from fedgt.errors import PrivacyError, ShapeError
 from fedgt.privacy.information_sets import light_supports, sampled_support, search_cost
 from fedgt.privacy.modular import PRIME, reduced_rows
-from fedgt.types import IntArray
+from fedgt.types import IntArray, as_array
 
 MAX_STATES = 100_000_000
 """Vectors that one search may look at, about (a minute for 50 clients); beyond it the answer is a certified interval."""
@@ -82,7 +82,7 @@ def minimum_support(rows: npt.ArrayLike, *, enough: int | None = None, max_state
         ShapeError: If the rows are not a finite two-dimensional array.
         PrivacyError: If the rows lose rank modulo the prime, so that nothing can be certified (never seen).
     """
-    array = np.asarray(rows)
+    array = as_array(rows, "revealed rows")
     if array.ndim != 2 or array.dtype.kind not in "biuf" or not np.isfinite(array).all():
         raise ShapeError(
             f"revealed rows must be a finite aggregates x clients array, got shape {array.shape} of {array.dtype}"

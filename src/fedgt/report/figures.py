@@ -120,47 +120,6 @@ def curves_figure(report: Mapping[str, Any]) -> "Figure":
     return figure
 
 
-def rounds_figure(
-    runs: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]],
-    *,
-    metric: Metric = "attack_accuracy",
-    test_round: int | None = None,
-    title: str = "",
-) -> "Figure":
-    """A metric over communication rounds, one curve a method: figures "attack accuracy" and "top-1 accuracy" of the paper.
-
-    Args:
-        runs: Method -> runs (seeds) -> rows of the rounds, as in `result.json`. The curve is the mean over runs, the band
-            one standard deviation to either side; rounds that not all runs reached are left out.
-        metric: The field of the rows.
-        test_round: Where the mark goes.
-        title: Above the axes.
-
-    Raises:
-        SpecError: If there is nothing to draw, or matplotlib is not installed.
-    """
-    figure, axes = _blank((5.6, 3.6))
-    factor = 1.0 if metric == "loss" else 100.0
-    for k, (method, seeds) in enumerate(runs.items()):
-        shortest = min((len(rows) for rows in seeds), default=0)
-        if not shortest or any(rows[i].get(metric) is None for rows in seeds for i in range(shortest)):
-            raise SpecError(f"method {method!r}: every run needs rounds with {metric}")
-        values = factor * np.array([[float(rows[i][metric]) for i in range(shortest)] for rows in seeds])
-        x = np.array([int(rows["round"]) for rows in seeds[0][:shortest]])
-        mean, spread = values.mean(axis=0), values.std(axis=0)
-        colour = COLOURS[k % len(COLOURS)]
-        axes.plot(x, mean, _LINES[k % 4], color=colour, marker=_MARKERS[k % 7], markersize=4, label=method)
-        axes.fill_between(x, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
-    if not runs:
-        raise SpecError("no run was given; there is nothing to draw")
-    _mark(axes, test_round)
-    axes.set_ylabel(_METRICS[metric])
-    axes.set_title(title, fontsize=10)
-    _rounds_axis(axes)
-    axes.legend(fontsize=8)
-    return figure
-
-
 def rounds_grid_figure(
     panels: Mapping[int, Mapping[str, npt.NDArray[np.floating]]],
     *,

@@ -26,6 +26,10 @@ def limits(result: Mapping[str, Any], *, simulation: bool, binary: bool) -> list
             "server subtract their own updates, and lower it by one each."
         )
         said.append(
+            "The disclosed share is an average over clients that differ equally and independently. Where they do not, such "
+            "as when one client alone has a class, the server may know that client better."
+        )
+        said.append(
             "Sums of different rounds are sums of different local models. If updates hardly change from round to round, "
             "comparing rounds before and after an exclusion tells more about the excluded clients than one round does."
         )

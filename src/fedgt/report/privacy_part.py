@@ -5,7 +5,21 @@ from typing import Any
 
 import numpy as np
 
-from fedgt.privacy import exposure
+from fedgt.privacy import disclosed_share, exposure
+from fedgt.types import FloatArray
+
+_BEFORE: Mapping[str, Any] = {
+    "assumption": "",
+    "colluders": 0,
+    "share_mean": None,
+    "share_helped": None,
+    "share_cautious_largest": None,
+    "share_cautious_mean": None,
+    "largest_share": 1.0,
+}
+"""What a record of an earlier version says of later fields."""
+
+_ROUNDING = 1e-6
 
 MAX_STATES = 100_000
 """Work allowed per set of local models; beyond it the account states an interval."""
@@ -19,13 +33,17 @@ def privacy_account(result: Mapping[str, Any]) -> dict[str, Any]:
     combined.
 
     Returns:
-        `promised`, `strict`, `cautious`, `with_training`, `overridden`, `colluders`, `honest`, `assumption` as recorded;
+        `promised`, `strict`, `cautious`, `with_training`, `overridden`, `colluders`, `honest`, `shares` and the like,
+        `assumption` as recorded; `share_largest` and `share_client` (who is disclosed most);
         `sets` (one entry a global model with an open sum, under its first round), `most_exposed` (client, r, round; all
         clients with the least r), `check` (whether the recomputed r agrees with the recorded one) and `aggregates`.
     """
     recorded = dict(result["privacy"])
-    for name, usual in (("assumption", ""), ("colluders", 0), ("honest", recorded["strict"])):
+    for name, usual in _BEFORE.items():
         recorded.setdefault(name, usual)
+    recorded.setdefault("honest", recorded["strict"])
+    shares = recorded.pop("shares", {})
+    most = max(shares, key=lambda client: shares[client], default=None)
     clients = [client["id"] for client in result["clients"]]
     sets = [
         _one_set(number, rows, clients)
@@ -34,9 +52,12 @@ def privacy_account(result: Mapping[str, Any]) -> dict[str, Any]:
     ]
     return {
         **recorded,
+        "shares": [{"client": client, "share": share} for client, share in shares.items()],
+        "share_largest": None if most is None else shares[most],
+        "share_client": most,
         "sets": sets,
         "most_exposed": _most_exposed(sets),
-        "check": _check(sets, recorded["strict"]),
+        "check": _check(sets, recorded["strict"], None if most is None else shares[most]),
         "aggregates": [_aggregate(row) for row in result["aggregates"]],
     }
 
@@ -62,6 +83,8 @@ def _one_set(number: int, rows: Sequence[Mapping[str, Any]], clients: Sequence[s
         "exposed": [],
         "complete": True,
         "combination": [],
+        "share_mean": None,
+        "share_largest": None,
     }
     known = all(
         len(row["weights"]) == len(row["members"]) and all(member in column for member in row["members"])
@@ -72,11 +95,8 @@ def _one_set(number: int, rows: Sequence[Mapping[str, Any]], clients: Sequence[s
     if len(rows) == 1:  # one sum: everybody in it is hidden among all its members
         (row,) = rows
         members = [member for member, weight in zip(row["members"], row["weights"], strict=True) if weight]
-        return entry | {"r": len(members), "upper": len(members), "exposed": members}
-    matrix = np.zeros((len(rows), len(clients)))
-    for i, row in enumerate(rows):
-        matrix[i, [column[member] for member in row["members"]]] = row["weights"]
-    found = exposure(matrix, max_states=MAX_STATES)
+        return entry | {"r": len(members), "upper": len(members), "exposed": members, **_share([row], column)}
+    found = exposure(_matrix(rows, column), max_states=MAX_STATES)
     if found is None:
         return entry
     return entry | {
@@ -84,12 +104,27 @@ def _one_set(number: int, rows: Sequence[Mapping[str, Any]], clients: Sequence[s
         "upper": found.support.upper,
         "exposed": [clients[j] for j in found.clients],
         "complete": found.complete,
+        **_share(rows, column),
         "combination": [
             {"purpose": row["purpose"], "factor": str(factor)}
             for row, factor in zip(rows, found.support.combination, strict=True)
             if factor
         ],
     }
+
+
+def _matrix(rows: Sequence[Mapping[str, Any]], column: Mapping[str, int]) -> FloatArray:
+    matrix = np.zeros((len(rows), len(column)))
+    for i, row in enumerate(rows):
+        matrix[i, [column[member] for member in row["members"]]] = row["weights"]
+    return matrix
+
+
+def _share(rows: Sequence[Mapping[str, Any]], column: Mapping[str, int]) -> dict[str, float | None]:
+    found = disclosed_share(_matrix(rows, column))
+    if found is None:
+        return {}
+    return {"share_mean": found.mean, "share_largest": found.largest}
 
 
 def _most_exposed(sets: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
@@ -102,13 +137,14 @@ def _most_exposed(sets: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     }
 
 
-def _check(sets: Sequence[Mapping[str, Any]], strict: int | None) -> dict[str, Any]:
-    """A permitted sum counts as revealed even if its opening failed, so the recorded r may be the smaller one."""
+def _check(sets: Sequence[Mapping[str, Any]], strict: int | None, share: float | None) -> dict[str, Any]:
+    """A permitted sum counts as revealed even if its opening failed, so the recorded account may say that more is known."""
     if not sets or strict is None or any(one["r"] is None for one in sets):
         return {"status": "not-made", "reason": "no sum with known weights to recompute r from"}
-    if min(one["upper"] for one in sets) < strict:
+    more = share is not None and max(one["share_largest"] for one in sets) > share + _ROUNDING
+    if min(one["upper"] for one in sets) < strict or more:
         return {"status": "different", "reason": "the recorded sums reveal more than the recorded privacy account says"}
-    return {"status": "same", "reason": "recomputing r from the recorded sums does not contradict the account"}
+    return {"status": "same", "reason": "recomputing it from the recorded sums does not contradict the account"}
 
 
 def _aggregate(row: Mapping[str, Any]) -> dict[str, Any]:

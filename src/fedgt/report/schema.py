@@ -240,6 +240,17 @@ class ModelsPart(_Part):
     exposed: list[str] = Field(description="The clients in the most revealing combinations.")
     complete: bool = Field(description="Whether `exposed` names all of them.")
     combination: list[CombinationPart]
+    share_mean: float | None = Field(
+        description="Mean of the clients' disclosed shares; null where weights are unknown."
+    )
+    share_largest: float | None = Field(description="The largest of them.")
+
+
+class SharePart(_Part):
+    """How much of what is particular to a client the sums explain."""
+
+    client: str
+    share: float
 
 
 class ExposedPart(_Part):
@@ -289,6 +300,18 @@ class PrivacyPart(_OpenPart):
     overridden: bool = Field(description="A sum was opened below the promise because the user said so by name.")
     colluders: int = Field(description="Clients that may help a server which lies.")
     honest: int | None = Field(description="Honest clients that any combination mixes at least: strict - colluders.")
+    shares: list[SharePart] = Field(
+        description="The largest over the sets of local models, if clients differ equally and independently."
+    )
+    share_largest: float | None = Field(description="The largest of `shares`.")
+    share_client: str | None = Field(description="Whose it is.")
+    share_mean: float | None = Field(description="Mean over the clients, in the set of local models with the largest.")
+    share_helped: float | None = Field(description="The largest share of any client if the colluders help the server.")
+    share_cautious_largest: float | None = Field(
+        description="The largest share of all test rows together, as if updates repeated."
+    )
+    share_cautious_mean: float | None = Field(description="Its mean over the clients.")
+    largest_share: float = Field(description="The promised limit of any share; 1 is none.")
     assumption: str
     sets: list[ModelsPart]
     most_exposed: ExposedPart | None

@@ -9,7 +9,19 @@ import numpy.typing as npt
 from fedgt.errors import ShapeError, SpecError
 from fedgt.screen.clustering import Clustering, check_settings, cluster_points
 from fedgt.screen.projection import LARGEST_USABLE, first_component, usable_rows
-from fedgt.types import ERASED, NEGATIVE, POSITIVE, BoolArray, FloatArray, IntArray, Outcomes, frozen
+from fedgt.types import (
+    ERASED,
+    NEGATIVE,
+    POSITIVE,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Outcomes,
+    as_array,
+    as_count,
+    as_numbers,
+    frozen,
+)
 
 _TIE = 1e-12
 """Mean utilities closer than this are equal: a utility is a ratio of counts, so any real difference is far larger."""
@@ -84,7 +96,7 @@ def cluster_screen(
         SpecError: If a number is out of range.
     """
     layer, values, closed = _checked(means_layer, utilities, erased)
-    if max_group_size < 1:
+    if as_count(max_group_size, "max_group_size") < 1:
         raise SpecError(f"the largest group is said to have {max_group_size} clients; at least 1 is needed")
     check_settings(
         max_clusters=max_group_size + 1, silhouette_threshold=silhouette_threshold, restarts=restarts, seed=seed
@@ -221,9 +233,9 @@ def _checked(
     means_layer: npt.ArrayLike, utilities: npt.ArrayLike, erased: npt.ArrayLike
 ) -> tuple[FloatArray, FloatArray, BoolArray]:
     """The three arrays with the shapes (m, D), (m,) and (m,)."""
-    layer = np.asarray(means_layer, dtype=np.float64)
-    values = np.asarray(utilities, dtype=np.float64)
-    closed = np.asarray(erased)
+    layer = as_numbers(means_layer, "group means")
+    values = as_numbers(utilities, "utilities")
+    closed = as_array(erased, "erasures")
     if layer.ndim != 2 or layer.shape[1] == 0 or values.shape != layer.shape[:1] or closed.shape != layer.shape[:1]:
         raise ShapeError(
             f"group means of shape {layer.shape}, utilities of shape {values.shape} and erasures of shape "

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgt.errors import CalibrationError, ShapeError, SpecError
-from fedgt.types import FloatArray, IntArray, frozen
+from fedgt.types import FloatArray, IntArray, as_array, as_count, as_number, as_numbers, frozen
 
 _RESOLUTION = 1e-6
 """Points closer than this fraction of the spread are one point: k-means in doubles resolves about 3e-8 of it."""
@@ -122,7 +122,7 @@ def cluster_points(
         ShapeError: If the points are not a matrix of finite numbers with at least one row and column.
         SpecError: If a number is out of range.
     """
-    array = np.asarray(points, dtype=np.float64)
+    array = as_numbers(points, "points")
     if array.ndim != 2 or array.size == 0 or not np.isfinite(array).all():
         raise ShapeError(f"points of shape {array.shape} were given; a non-empty matrix of finite numbers is needed")
     check_settings(max_clusters=max_clusters, silhouette_threshold=silhouette_threshold, restarts=restarts, seed=seed)
@@ -147,6 +147,9 @@ def check_settings(*, max_clusters: int, silhouette_threshold: float, restarts: 
     Raises:
         SpecError: If a number is out of range.
     """
+    for name, value in (("max_clusters", max_clusters), ("restarts", restarts), ("seed", seed)):
+        as_count(value, name)
+    as_number(silhouette_threshold, "silhouette_threshold")
     if max_clusters < 1:
         raise SpecError(f"at most {max_clusters} clusters were asked for; at least 1 is needed")
     if not -1.0 <= silhouette_threshold <= 1.0:
@@ -199,7 +202,7 @@ def _distinct_points(points: FloatArray) -> tuple[FloatArray, IntArray]:
 
 def _partition(points: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
     """The points, and float64[points, clusters] with a 1 where a point belongs to a cluster."""
-    array, numbers = np.asarray(points, dtype=np.float64), np.asarray(labels)
+    array, numbers = as_numbers(points, "points"), as_array(labels, "labels")
     if array.ndim != 2 or numbers.shape != array.shape[:1]:
         raise ShapeError(
             f"points of shape {array.shape} and labels of shape {numbers.shape} were given; "

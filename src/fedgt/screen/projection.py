@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgt.errors import ShapeError
-from fedgt.types import BoolArray, FloatArray
+from fedgt.types import BoolArray, FloatArray, as_count, as_numbers
 
 LARGEST_USABLE = 1e150
 """Beyond this size the square of a number leaves the range of doubles, so it counts as not finite."""
@@ -28,14 +28,14 @@ def layer_features(weights: npt.ArrayLike, source_label: int | None = None) -> F
     Raises:
         ShapeError: If the weights are not three-dimensional or the source label is none of the classes.
     """
-    array = np.asarray(weights, dtype=np.float64)
+    array = as_numbers(weights, "classification layers")
     if array.ndim != 3:
         raise ShapeError(
             f"classification layers of shape {array.shape} were given; (groups, classes, inputs) is needed"
         )
     if source_label is None:
         return array.reshape(array.shape[0], -1)
-    if not 0 <= source_label < array.shape[1]:
+    if not 0 <= as_count(source_label, "source label", error=ShapeError) < array.shape[1]:
         raise ShapeError(
             f"source label {source_label} was given, the classification layer has the classes 0 to {array.shape[1] - 1}"
         )
@@ -66,7 +66,7 @@ def first_component(means_layer: npt.ArrayLike) -> FloatArray:
     Raises:
         ShapeError: If the layer is not a matrix with at least one feature.
     """
-    layer = np.asarray(means_layer, dtype=np.float64)
+    layer = as_numbers(means_layer, "group means")
     if layer.ndim != 2 or layer.shape[1] == 0:
         raise ShapeError(f"group means of shape {layer.shape} were given; (groups, features) with a feature is needed")
     scores = np.full(layer.shape[0], np.nan)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgt.errors import CalibrationError, ShapeError, SpecError
-from fedgt.types import IntArray
+from fedgt.types import IntArray, as_array
 
 
 class Utility(StrEnum):
@@ -124,7 +124,7 @@ def balanced_accuracy(predictions: npt.ArrayLike, labels: npt.ArrayLike) -> floa
 
 def _checked(predictions: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[IntArray, IntArray]:
     """Both as int64 vectors of one positive length."""
-    predicted, true = np.asarray(predictions), np.asarray(labels)
+    predicted, true = as_array(predictions, "predictions"), as_array(labels, "labels")
     if predicted.ndim != 1 or predicted.shape != true.shape:
         raise ShapeError(
             f"predictions of shape {predicted.shape} and labels of shape {true.shape} were given; "

@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from fedgt.errors import PolicyError
+from fedgt.errors import PolicyError, PrivacyError
 from fedgt.secagg.agreement import Row
+from fedgt.types import FloatArray
 
 
 def require_promise(
@@ -19,8 +20,10 @@ def require_promise(
     *,
     promised: int,
     cautious: int = 0,
+    largest_share: float = 1.0,
+    colluders: int = 0,
 ) -> None:
-    """Refuse sums that, with all that was signed before, mix fewer clients than promised.
+    """Refuse sums that, with all that was signed before, mix fewer clients or disclose a larger share than promised.
 
     Args:
         signed: Hash of a global model -> the sums that were signed about it; they count as opened.
@@ -28,12 +31,17 @@ def require_promise(
         rows: The sums.
         promised: The promise r for the strict account; 0 promises nothing.
         cautious: The same for the cautious account.
+        largest_share: The limit of what the strict account may explain of anybody's particular update; 1 is none.
+        colluders: How many clients may help the server to that share.
 
     Raises:
         PolicyError: With the account, the combination found, and the promise.
     """
+    strict = [*(row for model in models for row in signed.get(model, ())), *rows]
     if promised:
-        _require([*(row for model in models for row in signed.get(model, ())), *rows], promised, "one global model")
+        _require(strict, promised, "one global model")
+    if largest_share < 1:
+        _require_share(strict, largest_share, colluders)
     if cautious:
         _require([*(row for about in signed.values() for row in about), *rows], cautious, "all models and runs")
 
@@ -48,6 +56,13 @@ def smallest_support(rows: Iterable[Row], *, enough: int | None = None) -> tuple
     # Imported here because scipy doubles the time that a client's process needs to start.
     from fedgt.privacy import minimum_support
 
+    matrix, names = _matrix(rows)
+    support = minimum_support(matrix, enough=enough)
+    return None if support is None else (support.lower, tuple(names[j] for j in support.clients))
+
+
+def _matrix(rows: Iterable[Row]) -> tuple[FloatArray, list[str]]:
+    """(float[distinct sums, clients], the clients)."""
     distinct = list({tuple(sorted(row.items())): row for row in rows if row}.values())
     names = sorted({client for row in distinct for client in row})
     column = {client: number for number, client in enumerate(names)}
@@ -55,8 +70,7 @@ def smallest_support(rows: Iterable[Row], *, enough: int | None = None) -> tuple
     for number, row in enumerate(distinct):
         for client, weight in row.items():
             matrix[number, column[client]] = weight
-    support = minimum_support(matrix, enough=enough) if distinct else None
-    return None if support is None else (support.lower, tuple(names[j] for j in support.clients))
+    return matrix, names
 
 
 def _require(rows: Sequence[Row], promised: int, about: str) -> None:
@@ -70,4 +84,20 @@ def _require(rows: Sequence[Row], promised: int, about: str) -> None:
         raise PolicyError(
             f"the sums about {about}, with what was signed before, can be combined to mix only "
             f"{', '.join(found[1][:8])}; this client's promise is {promised} clients"
+        )
+
+
+def _require_share(rows: Sequence[Row], limit: float, colluders: int) -> None:
+    from fedgt.privacy import disclosed_share
+
+    matrix, names = _matrix(rows)
+    try:
+        found = disclosed_share(matrix, colluding=min(colluders, max(len(names) - 1, 0)))
+    except PrivacyError as error:
+        raise PolicyError(f"largest_share = {limit:g} cannot be checked: {error}") from error
+    if found is not None and found.exceeds(limit):
+        helped = f" and {colluders} colluders" if colluders else ""
+        raise PolicyError(
+            f"the sums about one global model, with what was signed before, tell the server{helped} {found.largest:.2f} of "
+            f"what is particular to {names[found.client]}; this client's largest_share is {limit:g}"
         )

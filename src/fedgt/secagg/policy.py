@@ -36,6 +36,8 @@ class ClientPolicy:
             vectors are really in them; 0 promises nothing. No single sum may be smaller either.
         privacy_over_runs: The same over all sums about this client's data, whatever the model, run and purpose, as if its
             updates repeated; 0 does not limit it. One absence already exhausts a limit above 1.
+        largest_share: What all sums about one global model explain of any client's difference from the mean, at most, also
+            with the help of `colluders` clients; an estimate on average (docs/disclosed-share.md). 1 does not limit it.
         near_model: Two global models count as one, for the promise, if they or the updates that this client makes from
             them differ by less than this part of the update; 0 counts only models that are equal to the last bit.
         largest_clip: No larger clip of the update, in its unit.
@@ -53,6 +55,7 @@ class ClientPolicy:
     sums_per_round: int = 2**31 - 1
     privacy: int = 0
     privacy_over_runs: int = 0
+    largest_share: float = 1.0
     near_model: float = 0.01
     largest_clip: float = math.inf
     largest_weight_ratio: float = math.inf
@@ -75,6 +78,8 @@ class ClientPolicy:
                 raise SpecError(f"{name} is {value!r}; an integer of at least {least} is needed")
         if not 0 <= self.near_model < 1:
             raise SpecError(f"near_model is {self.near_model}; from 0 to below 1 is needed")
+        if not 0 < self.largest_share <= 1:
+            raise SpecError(f"largest_share is {self.largest_share}; above 0, and at most 1 (no limit), is needed")
         for name in ("largest_clip", "largest_weight_ratio"):
             if not getattr(self, name) > 0:
                 raise SpecError(f"{name} is {getattr(self, name)}; a number above 0 is needed")

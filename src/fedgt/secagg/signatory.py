@@ -53,13 +53,15 @@ class Signatory:
             PolicyError: With the combination that would be revealed.
         """
         policy = self._policy
-        if policy.privacy or policy.privacy_over_runs:
+        if policy.privacy or policy.privacy_over_runs or policy.largest_share < 1:
             require_promise(
                 self._log.account(),
                 {plan.inputs.get("model", ""), *self.akin},
                 rows,
                 promised=policy.privacy,
                 cautious=policy.privacy_over_runs,
+                largest_share=policy.largest_share,
+                colluders=policy.colluders,
             )
 
     def catch_up(self, plan: RoundPlan, missed: bytes | memoryview) -> None:

@@ -28,6 +28,7 @@ class RunTerms:
         thresholds: Per row, the smallest threshold. None as for groups.
         privacy: The promise r, as in `ClientPolicy`; 0 leaves it to each client.
         privacy_over_runs: As in `ClientPolicy`.
+        largest_share: As in `ClientPolicy`; 1 leaves it to each client.
         colluders: How many clients may help a server that lies; a plan must allow for as many.
 
     Raises:
@@ -43,6 +44,7 @@ class RunTerms:
     thresholds: tuple[int, ...] | None = None
     privacy: int = 0
     privacy_over_runs: int = 0
+    largest_share: float = 1.0
     colluders: int = 0
 
     def __post_init__(self) -> None:
@@ -52,6 +54,10 @@ class RunTerms:
         require_distinct_ids({*self.weights, *(client for group in self.groups or () for client in group)})
         if (self.groups is None) != (self.thresholds is None) or len(self.groups or ()) != len(self.thresholds or ()):
             raise SpecError("groups and thresholds of the terms belong together: give one threshold per group")
+        if not 0 < self.largest_share <= 1:
+            raise SpecError(
+                f"largest_share of the terms is {self.largest_share!r:.40}; above 0, and at most 1, is needed"
+            )
 
     @classmethod
     def of(cls, plan: RoundPlan, *, design: bool = False) -> "RunTerms":
@@ -84,6 +90,7 @@ class RunTerms:
             "thresholds": None if self.thresholds is None else list(self.thresholds),
             "privacy": self.privacy,
             "privacy_over_runs": self.privacy_over_runs,
+            "largest_share": float(self.largest_share),
             "colluders": self.colluders,
         }
 

@@ -12,7 +12,7 @@ from fedgt.evidence.decide import SOMEBODY
 from fedgt.evidence.line import STRENGTH_SPREADS
 from fedgt.evidence.several_tests import COMES_AGAIN, TOGETHER
 from fedgt.evidence.weights import Compared
-from fedgt.types import LayeredEvidence
+from fedgt.types import SetEvidence
 
 ROWS = named_design("graded-15x10-b").matrix.astype(np.float64)
 FEATURES = 20
@@ -53,7 +53,7 @@ def compared_in(one: GradedEvidence) -> Compared:
     return one.compared
 
 
-def named(tests: list[LayeredEvidence]) -> tuple[list[int], bool]:
+def named(tests: list[SetEvidence]) -> tuple[list[int], bool]:
     """Who is accused, and whether anybody is undecided."""
     found = decode_graded(tests, clients=15, largest=7)
     return np.flatnonzero(found.flagged).tolist(), bool(found.undecided.any())
@@ -66,7 +66,7 @@ def same_push(size: float) -> npt.NDArray[np.float64]:
 
 @pytest.mark.parametrize("seed", range(0, 12, 3))
 def test_a_push_in_the_same_direction_is_found_by_three_tests_where_one_is_not_enough(seed: int) -> None:
-    tests: list[LayeredEvidence] = [round_of(seed + k, push=same_push(10.5)) for k in range(3)]
+    tests: list[SetEvidence] = [round_of(seed + k, push=same_push(10.5)) for k in range(3)]
     assert not all(named([one]) == (list(MALICIOUS), False) for one in tests)
     assert len(together(tests)) == 1
     assert named(together(tests)) == (list(MALICIOUS), False)
@@ -74,7 +74,7 @@ def test_a_push_in_the_same_direction_is_found_by_three_tests_where_one_is_not_e
 
 def test_lines_of_honest_clients_in_another_direction_in_each_round_are_no_attack() -> None:
     for seed in range(0, 30, 3):
-        tests: list[LayeredEvidence] = [round_of(seed + k, malicious=(), honest=1.5) for k in range(3)]
+        tests: list[SetEvidence] = [round_of(seed + k, malicious=(), honest=1.5) for k in range(3)]
         assert named(together(tests))[0] == []
 
 
@@ -127,7 +127,7 @@ def test_what_honest_clients_differ_by_in_every_round_is_no_evidence(monkeypatch
     learnt, assumed = [], []
     for seed in range(6):
         clients = np.random.default_rng(seed).normal(size=(15, FEATURES)) * np.geomspace(3, 0.3, FEATURES)
-        tests: list[LayeredEvidence] = [
+        tests: list[SetEvidence] = [
             round_of(100 * seed + k, malicious=tuple(range(15)), push=clients) for k in range(4)
         ]
         learnt.append(decode_graded(together(tests), clients=15, largest=7).against_nobody)
@@ -158,7 +158,7 @@ def test_two_attacks_are_found_in_outputs_put_together() -> None:
     directions = np.linalg.qr(np.random.default_rng(7).normal(size=(FEATURES, 2)))[0].T
     push = np.zeros((5, FEATURES))
     push[:2], push[2:] = 30 * directions[0], 30 * directions[1]
-    tests: list[LayeredEvidence] = [round_of(seed, malicious=(1, 4, 8, 9, 13), push=push) for seed in range(3)]
+    tests: list[SetEvidence] = [round_of(seed, malicious=(1, 4, 8, 9, 13), push=push) for seed in range(3)]
     found = decode_graded(together(tests), clients=15, largest=7)
     assert np.flatnonzero(found.flagged).tolist() == [1, 4, 8, 9, 13]
 

@@ -11,7 +11,8 @@ import pytest
 from fedgt import FederationRun, ScreenSettings, TrainedModel, Validation, named_design
 from fedgt.errors import ClientsFailedError, DesignError, FedGTError, RunHaltedError, ShapeError, SpecError
 from fedgt.evidence import decode_graded
-from fedgt.federation import DecodeSettings, RfaSettings
+from fedgt.federation import DecodeSettings, RfaSettings, SumSettings
+from fedgt.privacy import Ledger
 from fedgt.types import Parameters
 
 NAMES = [f"c{j:02d}" for j in range(15)]
@@ -240,3 +241,25 @@ def test_where_no_set_explains_a_further_test_what_was_found_before_stands(monke
     assert third is not None
     assert third.purpose == "training"
     assert set(third.members) == set(NAMES) - ATTACKERS
+
+
+def test_groups_that_would_disclose_more_than_the_promised_share_are_refused_before_anybody_trains() -> None:
+    sites = {name: Site(name) for name in NAMES}
+    with pytest.raises(SpecError, match=r"largest_share is 0\.5"):
+        made(sites, sums=SumSettings(largest_share=0.5))
+    assert not any(site.asked for site in sites.values())
+
+
+def test_a_promised_share_that_the_groups_keep_changes_nothing() -> None:
+    run = made(sums=SumSettings(largest_share=0.99, colluders=0))
+    steps = list(run.rounds(START))
+    assert all(record.status == "open" for step in steps for record in step.result.records)
+    account = run.state.ledger.account()
+    assert account.largest_share == 0.99
+    assert account.share_largest is not None
+    assert 0.5 < account.share_largest < 0.99
+
+
+def test_an_account_that_promised_another_share_is_not_gone_on_with() -> None:
+    with pytest.raises(SpecError, match="largest_share"):
+        made(sums=SumSettings(largest_share=0.99), ledger=Ledger(clients=NAMES, promised=4))

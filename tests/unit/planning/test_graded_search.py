@@ -5,7 +5,7 @@ import pytest
 
 from fedgt.design import from_matrix, named_design
 from fedgt.errors import DesignError
-from fedgt.planning.graded_search import GradedDesign, certify, search_graded
+from fedgt.planning.graded_search import GradedDesign, search_graded
 from fedgt.planning.margin import draw_trials, wrong_under_noise
 from fedgt.planning.ties import ties
 from fedgt.privacy import minimum_support
@@ -83,15 +83,6 @@ def test_a_promise_that_no_start_can_keep_gives_no_design() -> None:
 def test_impossible_demands_say_which_one_binds(options: dict[str, object], message: str) -> None:
     with pytest.raises(DesignError, match=message):
         search_graded(rng=np.random.default_rng(0), **options)  # type: ignore[arg-type]
-
-
-def test_certificates_compare_by_ties_first() -> None:
-    rng = np.random.default_rng(0)
-    few = certify(named_design("graded-15x10"), 4, rng=rng, per_size=5)
-    many = certify(named_design("bch-15x8"), 4, rng=rng, per_size=5)
-    assert few.better_than(many)
-    assert not many.better_than(few)
-    assert many.separation > 0
 
 
 def test_without_noise_the_wrong_clients_are_those_of_the_ties() -> None:

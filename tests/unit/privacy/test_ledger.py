@@ -1,5 +1,8 @@
 """The ledger is asked before a sum is opened, and refuses what would break the promise."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -132,3 +135,91 @@ def test_single_models_need_a_promise_of_one() -> None:
     alone = [{c: 1.0} for c in CLIENTS]
     assert ledger(1).permit(alone, models="m", test=True) == (None,) * 15
     assert all(v is not None for v in ledger(2).permit(alone, models="m", test=True))
+
+
+# The disclosed share ----------------------------------------------------------------------------------------------------
+
+PAIRS = [dict.fromkeys(names, 1.0) for names in (("a", "b"), ("c", "d"))]
+ACROSS = dict.fromkeys(("a", "c"), 1.0)
+
+
+def test_a_row_that_pushes_a_share_above_the_limit_is_refused_although_r_is_kept() -> None:
+    ledger = Ledger(clients="abcd", promised=2, largest_share=0.4)
+    assert ledger.permit(PAIRS, models="m", test=True) == (None, None)
+    (refusal,) = ledger.permit([ACROSS], models="m", test=False)
+    assert refusal is not None
+    assert "largest_share is 0.4" in refusal
+    assert ledger.permit([ACROSS], models="another", test=False) == (None,), "other local models are another account"
+    account = ledger.account()
+    assert account.shares == dict.fromkeys("abcd", pytest.approx(1 / 3))
+    assert account.share_mean == account.share_largest == pytest.approx(1 / 3)
+    assert account.largest_share == 0.4
+
+
+def test_the_limit_counts_the_colluders_help_and_the_account_states_it() -> None:
+    """With one of a pair colluding the other one is known."""
+    ledger = Ledger(clients="abcd", promised=2, colluders=1)
+    ledger.permit(PAIRS, models="m", test=True)
+    assert ledger.account().share_helped == 1
+    limited = Ledger(clients="abcd", promised=2, largest_share=0.9, colluders=1)
+    assert limited.permit(PAIRS, models="m", test=True)[1] is not None
+
+
+def test_the_cautious_share_is_that_of_all_test_rows_together() -> None:
+    ledger = Ledger(clients="abcd", promised=2)
+    ledger.permit(PAIRS, models="m", test=True)
+    ledger.permit([ACROSS], models="another", test=True)
+    account = ledger.account()
+    assert account.share_cautious is not None
+    assert account.share_cautious.mean == pytest.approx(2 / 3)
+    assert account.share_mean == pytest.approx(1 / 3)
+
+
+def test_an_override_opens_above_the_limit_and_the_account_says_so() -> None:
+    ledger = Ledger(clients="abcd", promised=2, largest_share=0.4)
+    ledger.permit([*PAIRS, ACROSS], models="m", test=False, override=True)
+    account = ledger.account()
+    assert account.overridden
+    assert account.share_largest == pytest.approx(2 / 3)
+
+
+def test_an_empty_account_discloses_nothing() -> None:
+    account = Ledger(clients="abcd", promised=2).account()
+    assert account.shares == {}
+    assert (account.share_mean, account.share_largest, account.share_helped, account.share_cautious) == (None,) * 4
+
+
+def test_too_many_colluders_to_try_are_no_number_and_no_limit() -> None:
+    clients = [f"c{number:02d}" for number in range(60)]
+    ledger = Ledger(clients=clients, promised=2, colluders=5)
+    ledger.permit([dict.fromkeys(clients, 1.0)], models="m", test=False)
+    assert ledger.account().share_helped is None
+    with pytest.raises(SpecError, match="sets of colluders"):
+        Ledger(clients=clients, promised=2, largest_share=0.5, colluders=5)
+
+
+@pytest.mark.parametrize("limit", [{"largest_share": 0.0}, {"largest_share": 1.1}, {"colluders": -1}])
+def test_a_limit_that_makes_no_sense_is_refused(limit: dict[str, Any]) -> None:
+    with pytest.raises(SpecError):
+        Ledger(clients="abcd", promised=2, **limit)
+
+
+def test_the_largest_part_is_none_where_its_share_would_be_too_large() -> None:
+    ledger = Ledger(clients="abcdef", promised=2, largest_share=0.4)
+    ledger.permit([dict.fromkeys("abc", 1.0), dict.fromkeys("def", 1.0)], models="m", test=True)
+    assert ledger.largest_part(dict.fromkeys("abde", 1.0), models="m") is None
+    free = Ledger(clients="abcdef", promised=2)
+    free.permit([dict.fromkeys("abc", 1.0), dict.fromkeys("def", 1.0)], models="m", test=True)
+    assert free.largest_part(dict.fromkeys("abde", 1.0), models="m") == tuple("abde")
+
+
+def test_an_account_in_a_file_goes_on_with_its_limit(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.json"
+    kept: dict[str, Any] = {"clients": "abcd", "promised": 2, "largest_share": 0.4}
+    Ledger.kept_in(path, **kept).permit(PAIRS, models="m", test=True)
+    again = Ledger.kept_in(path, **kept, begun=True)
+    assert again.permit([ACROSS], models="m", test=False) != (None,)
+    with pytest.raises(SpecError, match="largest_share"):
+        Ledger.kept_in(path, **kept | {"largest_share": 0.9})
+    with pytest.raises(SpecError, match="no largest_share"):
+        Ledger.kept_in(path, clients="abcd", promised=2)

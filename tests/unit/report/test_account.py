@@ -51,3 +51,20 @@ def test_without_models_each_round_is_a_set() -> None:
 def test_honest_clients_are_those_that_are_mixed_less_those_that_may_collude() -> None:
     assert privacy_account(result(opened(1, "abcdef"), colluders=1, honest=1))["honest"] == 1
     assert privacy_account(result(opened(1, "abcdef")))["honest"] == 2, "a record from before colluders were stated"
+
+
+def test_the_shares_are_recomputed_and_a_record_that_states_less_is_pointed_out() -> None:
+    rows = (opened(1, "abcdef"), opened(2, "abc", "1" * 64), opened(2, "def", "1" * 64))
+    stated = dict.fromkeys("abcdef", 0.2)
+    account = privacy_account(result(*rows, shares=stated, share_mean=0.2))
+    assert [entry["share_mean"] for entry in account["sets"]] == [0, 0.2]
+    assert account["check"]["status"] == "same"
+    assert (account["share_largest"], account["share_client"]) == (0.2, "a")
+    account = privacy_account(result(*rows, shares=stated | dict.fromkeys("abcdef", 0.1), share_mean=0.1))
+    assert account["check"]["status"] == "different"
+
+
+def test_a_record_of_an_earlier_version_states_no_share() -> None:
+    account = privacy_account(result(opened(1, "abcdef")))
+    assert (account["shares"], account["share_mean"], account["share_largest"]) == ([], None, None)
+    assert account["check"]["status"] == "same"

@@ -51,33 +51,19 @@ def test_the_curves_are_the_rounds_in_per_cent(report: dict[str, Any]) -> None:
     assert any(line.get_label() == "test round" for line in axes.lines)
 
 
-def test_the_mean_over_seeds_is_drawn_with_its_spread(report: dict[str, Any]) -> None:
-    rows = report["rounds"]
-    better = [{**row, "attack_accuracy": row["attack_accuracy"] / 2} for row in rows]
-    (axes,) = draw.rounds_figure({"fedgt": [rows, better]}, test_round=2).axes
-    drawn = np.asarray(axes.lines[0].get_ydata(), dtype=float)
-    assert drawn == pytest.approx([75 * row["attack_accuracy"] for row in rows])
-    (band,) = axes.collections
-    assert band.get_paths()[0].get_extents().height > 0
-
-
 def test_the_papers_values_stand_beside_ours() -> None:
     ours = {"rfa": {0: [0.1, 0.3], 5: [0.2, 0.2]}}
     (axes,) = draw.malicious_figure(ours, label="attack accuracy (%)", paper={"rfa": {5: (0.17, 0.03)}}).axes
     assert legend_of(axes) == ["rfa", "rfa, paper"]
 
 
-def test_nothing_to_draw_is_said(tmp_path: Path, report: dict[str, Any]) -> None:
+def test_nothing_to_draw_is_said(tmp_path: Path) -> None:
     spec = spec_of(15)
     untested = audit(write_folder(tmp_path / "untested", untested_result(spec), spec))
     with pytest.raises(SpecError, match="no group test"):
         draw.assignment_figure(untested)
-    with pytest.raises(SpecError, match="needs rounds with loss"):
-        draw.rounds_figure({"fedgt": [report["rounds"]]}, metric="loss")
     with pytest.raises(SpecError, match="nothing to draw"):
         draw.malicious_figure({"fedgt": {}}, label="x")
-    with pytest.raises(SpecError, match="nothing to draw"):
-        draw.rounds_figure({})
 
 
 def test_pyplot_is_never_loaded(report: dict[str, Any]) -> None:

@@ -77,6 +77,9 @@ def test_a_policy_cannot_be_weaker_than_the_protocol_or_make_no_sense() -> None:
         {"largest_clip": math.nan},
         {"last_round": -1},
         {"privacy": True},
+        {"largest_share": 0.0},
+        {"largest_share": 1.5},
+        {"largest_share": math.nan},
     ):
         with pytest.raises(SpecError):
             ClientPolicy(**changes)

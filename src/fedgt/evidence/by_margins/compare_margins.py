@@ -10,7 +10,7 @@ from fedgt.evidence.compare import GradedScreen, left_out, no_difference, too_fe
 from fedgt.evidence.contrast import Contrasts, contrasts
 from fedgt.evidence.harm import damage
 from fedgt.screen.projection import LARGEST_USABLE
-from fedgt.types import FloatArray, IntArray
+from fedgt.types import FloatArray, IntArray, as_flags, as_integers, as_numbers
 
 _ROUNDING = 1e-12
 """Margins that differ by less than this fraction of their size are equal."""
@@ -43,9 +43,9 @@ def margin_screen(
     Raises:
         ShapeError: If the shapes do not fit, the label has no sample, or fewer than four classes have.
     """
-    rows, losses = np.asarray(margins, dtype=np.float64), np.asarray(class_losses, dtype=np.float64)
-    w, closed = np.asarray(weights, dtype=np.float64), np.asarray(erased, dtype=np.bool_)
-    present: IntArray = np.asarray(classes, dtype=np.int64)
+    rows, losses = as_numbers(margins, "margins"), as_numbers(class_losses, "losses")
+    w, closed = as_numbers(weights, "weights"), as_flags(erased, "erasures")
+    present: IntArray = as_integers(classes, "classes")
     if rows.ndim != 3 or losses.ndim != 2 or w.ndim != 2 or not len(rows) == len(losses) == len(w) == closed.size:
         raise ShapeError(
             f"margins {rows.shape}, losses {losses.shape}, weights {w.shape} and erasures {closed.shape}: one row or entry "

@@ -17,8 +17,10 @@ from math import log
 
 import numpy as np
 
+from fedgt.errors import ShapeError
 from fedgt.evidence.contrast import Contrasts
-from fedgt.types import FloatArray, IntArray, frozen
+from fedgt.evidence.scores import checked_scores
+from fedgt.types import FloatArray, IntArray, as_numbers, frozen
 
 FEWEST_CLASSES = 4
 """With fewer classes there are too few pairs to learn the noise of one from the others."""
@@ -86,7 +88,16 @@ def class_steps(logits: FloatArray, inputs: FloatArray, labels: IntArray) -> Flo
         logits: float[samples, classes] of the model the step starts from.
         inputs: float[samples, features]: what the classification layer sees.
         labels: int[samples].
+
+    Raises:
+        ShapeError, CalibrationError: If the shapes or dtypes do not fit, or there is no sample.
     """
+    logits, labels = checked_scores(logits, labels)
+    inputs = as_numbers(inputs, "inputs")
+    if inputs.ndim != 2 or len(inputs) != len(labels):
+        raise ShapeError(f"inputs of shape {inputs.shape} for {len(labels)} samples; [samples, features] is needed")
+    if not (np.isfinite(logits).all() and np.isfinite(inputs).all()):
+        raise ShapeError("logits and inputs: finite numbers are needed")
     present, of = np.unique(labels, return_inverse=True)
     one_hot = np.eye(logits.shape[1])[labels]
     shifted = logits - logits.max(axis=1, keepdims=True)

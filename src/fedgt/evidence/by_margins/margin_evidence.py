@@ -13,7 +13,7 @@ import numpy as np
 
 from fedgt.evidence.by_margins.hypotheses import Hypothesis
 from fedgt.evidence.harm import Damage
-from fedgt.types import BoolArray, FloatArray, SetEvidence, frozen
+from fedgt.types import BoolArray, FloatArray, frozen
 
 STRENGTHS = (3.0, 8.0, 20.0)
 """How far a malicious client raises the statistic, in deviations of an honest one."""
@@ -34,7 +34,7 @@ _BATCH = 2048
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MarginEvidence:
-    """What the margins of one test round say about sets of malicious clients. Implements `LayeredEvidence`.
+    """What the margins of one test round say about sets of malicious clients. Implements `SetEvidence`.
 
     Attributes:
         shifts: float64[contrasts, clients]; see `Contrasts`.
@@ -90,35 +90,3 @@ class MarginEvidence:
                 total = np.logaddexp(total, part)
         result: FloatArray = total - np.log(len(STRENGTHS) * len(SPREADS))
         return result
-
-    def explained(self, sets: BoolArray) -> FloatArray:
-        """float64[B]: zeros; a statistic that no set explains is no evidence against nobody either."""
-        return np.zeros(len(sets))
-
-    def some(self) -> float:
-        """No bound: +inf."""
-        return float("inf")
-
-    def harm(self, posterior: FloatArray) -> float:
-        """0: a margin that rises is harm itself."""
-        return 0.0
-
-    def confirmed(self, sets: BoolArray) -> FloatArray:
-        """NaN: nothing else is asked."""
-        return np.full(len(sets), np.nan)
-
-    def two_lines(self) -> float:
-        """0: every label is looked at on its own."""
-        return 0.0
-
-    def second(self, attackers: BoolArray) -> None:
-        """None: a second attack is another hypothesis."""
-        return
-
-    def given(self, attackers: BoolArray) -> None:
-        """None; see `second`."""
-        return
-
-    def lines(self, count: int) -> tuple[SetEvidence, ...]:
-        """None; see `second`."""
-        return ()

@@ -11,7 +11,7 @@ from scipy.optimize import nnls
 
 from fedgt.errors import ShapeError
 from fedgt.evidence.contrast import contrasts
-from fedgt.types import FloatArray
+from fedgt.types import FloatArray, as_numbers
 
 MORE_THAN_CHANCE = 0.25
 """A spread above this is more than one population explains. Measured: .01 to .13 for IID clients on digits, up to .42 on
@@ -49,8 +49,16 @@ def label_spread(
     Raises:
         ShapeError: If the shapes do not fit.
     """
-    rows, begin, w = (np.asarray(one, dtype=np.float64) for one in (margins, start, weights))
-    sizes, seen = np.asarray(samples, dtype=np.float64), np.asarray(counts, dtype=np.float64)
+    rows, begin, w = as_numbers(margins, "margins"), as_numbers(start, "start"), as_numbers(weights, "weights")
+    sizes, seen = as_numbers(samples, "sample counts"), as_numbers(counts, "counts")
+    steps = as_numbers(steps, "steps")
+    fit = rows.ndim == 3 and w.ndim == 2 and len(rows) == len(w) and sizes.shape == w.shape[1:] and seen.ndim == 1
+    finite = all(np.isfinite(one).all() for one in (rows, begin, steps, sizes, seen))
+    if not (fit and finite and begin.size and (sizes > 0).all() and (seen > 0).all()):
+        raise ShapeError(
+            f"margins {rows.shape}, start {begin.shape}, steps {steps.shape}, weights {w.shape}, {sizes.shape} sample "
+            f"counts and {seen.shape} counts of classes: finite numbers of fitting shapes are needed, counts above 0"
+        )
     if rows.shape[1:] != begin.shape or steps.shape != (len(begin), *begin.shape) or seen.size != len(begin):
         raise ShapeError(
             f"margins {rows.shape}, start {begin.shape}, steps {steps.shape} and {seen.size} counts do not fit"

@@ -1,0 +1,118 @@
+"""The README says what is so: its program and the demo print what it shows, and its figures are counted from rows."""
+
+import csv
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from doc_blocks import promised, run_page
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs" / "results"
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+CLIENTS = 15
+
+
+def test_its_program_prints_what_stands_below_it(tmp_path: Path) -> None:
+    assert run_page(ROOT / "README.md", tmp_path) == 1
+
+
+def test_the_demo_ends_as_the_readme_says() -> None:
+    block = re.search(r"^```console\n\$ make demo\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    assert block
+    lines = block[1].splitlines()
+    assert len(lines) >= 5
+    done = subprocess.run(
+        [sys.executable, "-m", "fedgt", "demo"],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=True,
+        timeout=180,
+    )
+    for line in lines:
+        assert promised(line, done.stdout), f"{line!r} is promised, printed was\n{done.stdout}"
+
+
+def test_it_is_short_and_its_links_exist() -> None:
+    assert len(TEXT.splitlines()) <= 90
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", TEXT):
+        assert target.startswith("http") or (ROOT / target).exists(), target
+    assert (ROOT / "docs" / "images" / "report.png").stat().st_size <= 300_000
+
+
+def test_a_tired_reader_can_read_it() -> None:
+    measured = runpy.run_path(str(ROOT / "docs" / "measure_prose.py"))["measure"](TEXT)
+    assert len(measured.sentences) > 20
+    assert measured.ease >= 50
+    assert [one for one, words in zip(measured.sentences, measured.words, strict=True) if words > 30] == []
+    assert (measured.symbols, measured.no_zero, measured.long_lines) == ((), (), ())
+
+
+def test_its_program_is_fifteen_lines_besides_the_imports() -> None:
+    program = re.search(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    assert program
+    lines = [line for line in program[1].splitlines() if line.strip()]
+    assert sum(not line.startswith(("import", "from")) for line in lines) <= 15
+
+
+Row = dict[str, str]
+
+
+def first_test(cells: tuple[str, ...]) -> Callable[[Row], bool]:
+    """One test in the first round on MNIST, clients alike, with the default design."""
+    wanted = {"dataset": "mnist", "round": "1", "design": "graded-15x10-b", "further": "none"}
+    return lambda row: row["cell"] in cells and all(row[key] == value for key, value in wanted.items())
+
+
+def hospitals(attack: str) -> Callable[[Row], bool]:
+    """Whole runs on features of Fed-ISIC2019 with three attackers, judged by margins."""
+    wanted = {"dataset": "isic2019-lite0", "variant": "margins", "malicious_clients": "3", "attack": attack}
+    return lambda row: all(row[key] == value for key, value in wanted.items())
+
+
+COUNTED: dict[str, tuple[str, str, Callable[[Row], bool]]] = {
+    "MNIST digits, clients alike; 1 to 7": (
+        "graded.csv",
+        "falsely_accused_clients",
+        first_test(("flip", "permutation")),
+    ),
+    "MNIST digits, clients alike; none": ("graded.csv", "falsely_accused_clients", first_test(("null",))),
+    "the demo, 80 digits a client; 5": ("demo.csv", "falsely_excluded_clients", lambda row: row["screen"] == "graded"),
+    "real hospitals, skin images, labels permuted; 3": (
+        "heterogeneity.csv",
+        "falsely_excluded_clients",
+        hospitals("label-permutation"),
+    ),
+    "real hospitals, skin images, labels flipped; 3": (
+        "heterogeneity.csv",
+        "falsely_excluded_clients",
+        hospitals("label-flip"),
+    ),
+}
+"""What a line of the table is about -> the file with its rows, the column of those wrongly left out, and which rows."""
+
+
+def table() -> list[list[str]]:
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in TEXT.splitlines() if line.startswith("| ")
+    ]
+    return rows[1:]
+
+
+def test_every_figure_of_the_table_is_counted_from_rows() -> None:
+    assert [f"{data}; {attackers}" for data, attackers, *_ in table()] == list(COUNTED)
+    for (data, attackers, *printed), (name, wronged, wanted) in zip(table(), COUNTED.values(), strict=True):
+        with (RESULTS / name).open(encoding="utf-8", newline="") as file:
+            rows = [row for row in csv.DictReader(file) if wanted(row)]
+        malicious = [int(row["malicious_clients"]) for row in rows]
+        smallest, _, largest = (attackers if attackers != "none" else "0").partition(" to ")
+        assert (min(malicious), max(malicious)) == (int(smallest), int(largest or smallest)), data
+        missed = sum(int(row["missed_clients"]) for row in rows)
+        wrong = sum(int(row[wronged]) for row in rows)
+        honest = CLIENTS * len(rows) - sum(malicious)
+        found = f"{missed:,} of {sum(malicious):,}" if sum(malicious) else ""
+        assert printed == [f"{len(rows):,}", found, f"{wrong:,} of {honest:,}"], data
