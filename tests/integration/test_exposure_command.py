@@ -70,3 +70,11 @@ def test_the_share_and_the_colluders_that_expose_are_told(privacy: Command) -> N
     text = privacy("--flagged", "2,12")
     assert "expose somebody: 0; all others at once: 6" in text
     assert "1.00 at most (client 7)" in text
+
+
+def test_more_colluders_than_can_be_tried_are_told_of_without_a_share(privacy: Command) -> None:
+    answer = json.loads(privacy("--colluding", "14", "--json"))
+    assert (answer["r"], answer["share_mean"], answer["share_largest"]) == (1, None, None)
+    text = privacy("--colluding", "14")
+    assert "not computed, up to 14 colluders are more than 20000 sets" in text
+    assert "client 0: mixes 4, as in 1 u0" in text

@@ -1,6 +1,8 @@
 """The whole federation on Flower's interfaces, with all nodes in this process."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -239,6 +241,20 @@ def test_a_scikit_learn_model_is_trained_as_the_howto_says() -> None:
     (only,) = strategy.start(grid, start)
     images, labels = app.blobs(1000, 300)
     assert np.mean(app.logits(only.parameters, images).argmax(axis=1) == labels) > 0.9
+
+
+def test_a_largest_share_is_promised_and_stands_in_the_file_of_the_account(tmp_path: Path) -> None:
+    strategy = app.federation(CONFIG | {"rounds": 1})
+    grid = InProcessGrid(app.client, nodes(15), CONFIG)
+    with pytest.raises(SpecError, match="largest_share"):
+        next(iter(replace(strategy, largest_share=0.3).start(grid, app.initial())))
+    path = tmp_path / "ledger.json"
+    kept = replace(strategy, largest_share=0.99, colluders=0, test_rounds=())
+    (only,) = kept.start(grid, app.initial(), ledger=path)
+    assert not only.halt
+    assert Ledger.load(path).largest_share == 0.99
+    with pytest.raises(SpecError, match="largest_share"):
+        next(iter(replace(kept, largest_share=0.9).start(grid, app.initial(), begin=2, ledger=path)))
 
 
 @pytest.mark.parametrize(

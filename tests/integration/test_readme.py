@@ -39,7 +39,7 @@ def test_the_demo_ends_as_the_readme_says() -> None:
 
 def test_it_is_short_and_its_links_exist() -> None:
     assert len(TEXT.splitlines()) <= 90
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", TEXT):
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", TEXT) + re.findall(r'src="([^"]+)"', TEXT):
         assert target.startswith("http") or (ROOT / target).exists(), target
     assert (ROOT / "docs" / "images" / "report.png").stat().st_size <= 300_000
 

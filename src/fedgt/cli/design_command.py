@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-_ELEMENTS = 3e8
+_ELEMENTS = 1e8
 """Array elements that the search for r looks at when a design is described, for effort 1."""
 
 

@@ -143,6 +143,8 @@ def _policy(path: Path | None) -> Iterator[_Finding]:
             f"no combination of sums may mix fewer than {policy.privacy} clients, of whom {policy.colluders} may help a "
             f"server that lies: at least {policy.privacy - policy.colluders} honest ones"
         )
+        if policy.largest_share < 1:
+            text += f"; sums may explain {policy.largest_share:g} of what is particular to a client at most"
         yield _Finding(check="policy", status="ok", text=text)
 
 

@@ -31,6 +31,7 @@ def privacy(
     from fedgt.design import read_design
     from fedgt.errors import DesignError
     from fedgt.privacy import disclosed_share, exposing_colluders, exposure
+    from fedgt.privacy.disclosed_share import MAX_SETS, can_try
 
     design = read_design(matrix)
     rows = [design.matrix.astype(float)]
@@ -45,8 +46,9 @@ def privacy(
         names.append("u_final")
     revealed = np.vstack(rows)
     found = exposure(revealed, colluding=colluding)
-    share = disclosed_share(revealed, colluding=colluding)
-    if found is None or share is None:  # a design has no empty group
+    tried = can_try(design.clients, colluding)
+    share = disclosed_share(revealed, colluding=colluding) if tried else None
+    if found is None:  # a design has no empty group
         raise DesignError(f"design {design.name!r} reveals nothing")
     terms = _terms(names, found.support)
     fewest = exposing_colluders(revealed, found.support)
@@ -63,8 +65,8 @@ def privacy(
                     "upper": max(1, found.support.upper - colluding),
                     "exposed_clients_complete": found.complete,
                     "colluding": colluding,
-                    "share_mean": share.mean,
-                    "share_largest": share.largest,
+                    "share_mean": None if share is None else share.mean,
+                    "share_largest": None if share is None else share.largest,
                     "exposing_somebody": fewest.somebody,
                     "exposing_somebody_upper": fewest.somebody_upper,
                     "exposing_everybody": fewest.everybody,
@@ -73,7 +75,7 @@ def privacy(
                             "client": j,
                             "r": max(1, one.lower - colluding),
                             "upper": max(1, one.upper - colluding),
-                            "share": share.shares[j],
+                            "share": None if share is None else share.shares[j],
                             "combination": _terms(names, one),
                             "combination_clients": list(one.clients),
                         }
@@ -88,15 +90,16 @@ def privacy(
     typer.echo(f"r = {found.r}{bound}{helped}: no combination of {len(names)} aggregates mixes fewer clients")
     typer.echo(f"attained by {_sum(terms)}")
     typer.echo(f"which mixes the clients {' '.join(map(str, found.support.clients))}")
-    typer.echo(share_line(share))
+    many = f"disclosed share: not computed, up to {colluding} colluders are more than {MAX_SETS} sets"
+    typer.echo(many if share is None else share_line(share))
     typer.echo(colluders_line(fewest))
     more = "" if found.complete else " (and perhaps others)"
     typer.echo(f"clients in some least combination: {' '.join(map(str, found.clients))}{more}")
     typer.echo(f"the smallest combination that contains each client{', without help' if colluding else ''}:")
     for j, one in sorted(personal.items(), key=lambda item: (item[1].lower, item[1].upper, item[0])):
         size = f"{one.upper}" if one.exact else f"{one.lower} to {one.upper}"
-        told = f"share {share.shares[j]:.2f}"
-        typer.echo(f"  client {j}: mixes {size}, {told}, as in {_sum(_terms(names, one))}")
+        told = "" if share is None else f" share {share.shares[j]:.2f},"
+        typer.echo(f"  client {j}: mixes {size},{told} as in {_sum(_terms(names, one))}")
     nowhere = sorted(set(range(design.clients)) - set(personal))
     if nowhere:
         typer.echo(f"in no aggregate: {' '.join(map(str, nowhere))}")

@@ -122,7 +122,8 @@ def check_test(
 def _check_layer(settings: ScreenSettings, parameters: Parameters, design: Design) -> None:
     if settings.layer not in parameters:
         raise SpecError(
-            f"classification layer {settings.layer!r} is no tensor of the model; it has {', '.join(parameters)}"
+            f"classification layer {settings.layer!r} is no tensor of the model; it has {', '.join(parameters)}: name the "
+            "last one that is [classes, inputs] as ScreenSettings(layer=...), in a specification as screen.layer"
         )
     kind = parameters[settings.layer].dtype
     layer = as_numbers(parameters[settings.layer], f"the entries of layer {settings.layer!r}")

@@ -9,7 +9,7 @@ import pytest
 from fedgt.engine import ClientEndpoint, LocalTransport, SecureSums, TrainedModel, secure_sums
 from fedgt.engine.round_message import RoundMessage, bound
 from fedgt.errors import ProtocolError
-from fedgt.secagg import ClientSession, FixedPoint, RoundPlan, TensorSpec, weiszfeld_encoding
+from fedgt.secagg import ClientPolicy, ClientSession, FixedPoint, RoundPlan, TensorSpec, weiszfeld_encoding
 from fedgt.secagg.messages import GroupPart, plan_message, stage_message
 from fedgt.types import Parameters
 
@@ -138,6 +138,20 @@ def test_a_client_below_its_minimum_group_size_stays_out() -> None:
     (result,) = take(LocalTransport(handlers), plan()).sums
     assert result.status == "erased"
     assert "minimum of 4" in result.dropped["a"]
+
+
+def test_a_client_without_an_identity_keeps_its_largest_share_in_a_plan_and_over_a_round() -> None:
+    """Two of three and all three: the third is known from the difference."""
+    policy = ClientPolicy(minimum_group_size=1, colluders=0, largest_share=0.5)
+    handlers = {name: ClientEndpoint(name, Shift(1.0), policy=policy).handle for name in IDS}
+    transport = LocalTransport(handlers)
+    at_once = plan(groups=(IDS, IDS[:2]), thresholds=(2, 2))
+    assert [one.status for one in take(transport, at_once).sums] == ["erased", "erased"]
+    assert take(transport, plan(round=1)).sums[0].status == "open"
+    pair = plan(round=1, purpose="more", groups=(IDS[:2],), thresholds=(2,), weights=dict.fromkeys(IDS[:2], 1))
+    (later,) = take(transport, pair).sums
+    assert later.status == "erased"
+    assert "largest_share is 0.5" in later.dropped["a"]
 
 
 def opening(agreed: RoundPlan, model: Parameters = MODEL) -> bytes:

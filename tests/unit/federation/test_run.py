@@ -263,3 +263,29 @@ def test_a_promised_share_that_the_groups_keep_changes_nothing() -> None:
 def test_an_account_that_promised_another_share_is_not_gone_on_with() -> None:
     with pytest.raises(SpecError, match="largest_share"):
         made(sums=SumSettings(largest_share=0.99), ledger=Ledger(clients=NAMES, promised=4))
+
+
+def test_agreed_test_rounds_are_held_with_the_same_groups_whatever_was_found() -> None:
+    steps = list(made(test_rounds=(1, 3), rounds=4).rounds(START))
+    assert [step.purpose for step in steps] == ["test", "training", "test", "training"]
+    tested = [step.screening.grouping.design.groups for step in steps if step.screening is not None]
+    assert tested == [10, 10]
+    assert set(steps[0].excluded) == ATTACKERS
+
+
+def test_a_client_that_was_cleared_and_is_absent_in_a_further_test_is_kept() -> None:
+    run = made(test_rounds=(1, 2), present=lambda round: NAMES if round == 1 else [n for n in NAMES if n != "c07"])
+    assert "c07" not in list(run.rounds(START))[-1].excluded
+
+
+def test_a_run_goes_on_after_a_round_with_its_model_its_account_and_those_who_are_out() -> None:
+    first = made(rounds=3)
+    step = next(first.rounds(START))
+    second = made(rounds=3, excluded=step.excluded, ledger=first.state.ledger, test_rounds=(1,))
+    second.begin(step.parameters, after=1)
+    coming = second.coming()
+    assert coming is not None
+    assert (coming.round, coming.purpose) == (2, "training")
+    assert set(coming.members) == set(NAMES) - set(step.excluded)
+    assert second.hold(coming).result.records[0].status == "open"
+    assert second.state.ledger is first.state.ledger

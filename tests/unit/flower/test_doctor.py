@@ -76,6 +76,10 @@ def test_a_policy_that_leaves_privacy_to_the_server_is_pointed_out(folder: Path)
     code, found = doctor("--policy", folder / "policy.toml")
     assert (code, found["policy"]["status"]) == (1, "failed")
     assert "privacy = 3 or more" in found["policy"]["text"]
+    (folder / "policy.toml").write_text("privacy = 4\nlargest_share = 0.7\n")
+    code, found = doctor("--policy", folder / "policy.toml")
+    assert (code, found["policy"]["status"]) == (0, "ok")
+    assert "0.7 of what is particular to a client at most" in found["policy"]["text"]
     (folder / "policy.toml").write_text("privacy = 'high'\n")
     assert doctor("--policy", folder / "policy.toml")[0] == 1
 
