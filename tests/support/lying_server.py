@@ -291,7 +291,6 @@ class LyingServer(Unmasking):
                     if other != here
                 )
                 parts.append(GroupPart(group=index, members=members, body=server + body))
-                attempt.seen[index, here] = members
             if name in silent or not parts:
                 continue
             attached = b"" if name in attempt.bad else self.missed(attempt, name) if missed is None else missed(name)
@@ -302,6 +301,7 @@ class LyingServer(Unmasking):
                 here = attempt.plan.groups[part.group].index(name)
                 vector = np.frombuffer(bytes(part.body)[:-TAG_BYTES], dtype=attempt.plan.encoding.dtype)
                 attempt.vectors[part.group, here] = vector
+                attempt.seen[part.group, here] = next(one.members for one in parts if one.group == part.group)
 
     def missed(self, attempt: Attempt, name: str) -> bytes:
         """What a client has not heard of on the way to the server's head; nothing if its record is another."""
