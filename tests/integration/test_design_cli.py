@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedgt.design import read_design
@@ -77,6 +78,8 @@ def test_the_same_seed_prints_the_same_object_with_and_without_a_cache(fedgt: Ru
         assert one["max_malicious"] >= 2
         assert len(one["matrix"]) == one["groups"] == one["secure_sums"] <= 5
         assert len(one["expected_wrong"]) == 3
+        assert one["share_mean"] == pytest.approx((np.linalg.matrix_rank(one["matrix"]) - 1) / 7, abs=0.1)
+        assert one["share_mean"] <= one["share_largest"] < 1
     chosen = answer["designs"][names.index(answer["recommended"])]
     bayes = answer["strategies"]["bayes"]
     wrong = [missed + accused for missed, accused in zip(bayes["missed"], bayes["accused"], strict=True)]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fedgt.decode import Strategy
     from fedgt.design import Design
     from fedgt.planning import Communication, Evaluation, Evidence, ExpectedErrors, SearchResult
+    from fedgt.privacy import DisclosedShare
 
 _COMPARED: "tuple[Strategy, ...]" = ("bayes", "count", "delta", "comp")
 
@@ -128,6 +129,7 @@ def _as_json(result: "SearchResult", cost: "Communication", errors: "tuple[Expec
 
 def _row(one: "Evaluation") -> dict[str, Any]:
     figures = one.figures
+    share = _share(figures.design)
     return {
         "name": figures.design.name,
         "source": figures.design.source,
@@ -135,6 +137,8 @@ def _row(one: "Evaluation") -> dict[str, Any]:
         "secure_sums": figures.groups,
         "privacy": figures.r,
         "privacy_exact": figures.r_exact,
+        "share_mean": share.mean,
+        "share_largest": share.largest,
         "privacy_after_dropouts": one.r_after,
         "keeps_promise_after_dropouts": one.keeps_promise,
         "max_malicious": figures.max_malicious,
@@ -145,6 +149,16 @@ def _row(one: "Evaluation") -> dict[str, Any]:
         "group_sizes": figures.design.group_sizes.tolist(),
         "matrix": figures.design.matrix.tolist(),
     }
+
+
+def _share(design: "Design") -> "DisclosedShare":
+    from fedgt.errors import DesignError
+    from fedgt.privacy import disclosed_share
+
+    share = disclosed_share(design.matrix)
+    if share is None:  # a design has no empty group
+        raise DesignError(f"design {design.name!r} reveals nothing")
+    return share
 
 
 def _print(result: "SearchResult", cost: "Communication", errors: "tuple[ExpectedErrors, ...]") -> None:
@@ -165,6 +179,7 @@ def _print(result: "SearchResult", cost: "Communication", errors: "tuple[Expecte
         "",
         "groups",
         "r",
+        "share",
         f"r, {demands.dropouts} missing",
         f"keep {demands.privacy}",
         "margin" if graded else "n_m^max",
@@ -180,6 +195,7 @@ def _print(result: "SearchResult", cost: "Communication", errors: "tuple[Expecte
             "*" if one is chosen else "",
             str(figures.groups),
             f"{figures.r}" if figures.r_exact else f">= {figures.r}",
+            f"{_share(figures.design).mean:.2f}",
             str(one.r_after),
             f"{100 * one.keeps_promise:.0f} %",
             f"{figures.margin:.3f}" if figures.margin is not None else str(figures.max_malicious),
