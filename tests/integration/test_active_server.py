@@ -678,6 +678,16 @@ def test_weights_and_not_numbers_of_groups_decide_what_is_mixed() -> None:
     assert all("mix only c7" in liar.refusals[name] for name in EIGHT)
 
 
+def test_nobody_joins_a_sum_in_which_it_weighs_nearly_everything() -> None:
+    """The plan has its true number of samples, and one sample of everybody else: the sum is its update, times 5,000."""
+    liar = Liar(EIGHT, ClientPolicy(privacy=4))
+    weights = {**dict.fromkeys(EIGHT, 1), "c7": 5000}
+    encoding = FixedPoint(clip=8.0, fraction_bits=16, ring_bits=64)
+    _, _, replies = liar.vectors(liar.plan(EIGHT, weights=weights, encoding=encoding))
+    assert "c7" not in replies
+    assert "more than 20 times the mean of its peers" in liar.refusals["c7"]
+
+
 def test_a_weight_that_changes_within_one_agreement_is_noticed() -> None:
     liar = Liar(EIGHT, ClientPolicy(privacy=4))
     plan, server, _ = liar.vectors(liar.plan(EIGHT))

@@ -29,6 +29,7 @@ COMMANDS = (
     "privacy",
     "decode",
     "keygen",
+    "terms",
     "doctor",
 )
 

@@ -58,7 +58,7 @@ class ClientPolicy:
     largest_share: float = 1.0
     near_model: float = 0.01
     largest_clip: float = math.inf
-    largest_weight_ratio: float = math.inf
+    largest_weight_ratio: float = 20.0
     largest_model: int = 2**31 - 1
 
     def __post_init__(self) -> None:
@@ -125,7 +125,7 @@ class ClientPolicy:
         return f"a sum over {size} client(s) is below this client's minimum of {least}"
 
 
-ANONYMOUS = ClientPolicy(minimum_group_size=1, colluders=0, near_model=0.0)
+ANONYMOUS = ClientPolicy(minimum_group_size=1, colluders=0, near_model=0.0, largest_weight_ratio=math.inf)
 """No limits of its own: for simulations, where the server is believed."""
 
 
