@@ -199,6 +199,7 @@ def test_privacy_with_more_rows_and_colluders(matrix: Path) -> None:
         (["decode", "--matrix", "A.csv", "--outcomes", "01010101", "--max-malicious", "99"], 2, "0 to 15"),
         (["design", "--name", "bch-15x8", "--write", "/nonexistent/x.csv"], 2, "/nonexistent/x.csv"),
         (["design", "--name", "identity-1000000"], 2, "1 to 10000"),
+        (["design", "--name", "identity-3000"], 2, "at most 1000"),
         (["design", "--matrix", "null.json"], 2, "got None in row 0, column 1"),
     ],
 )

@@ -167,6 +167,11 @@ def read_design(path: Path) -> Design:
 def identity(clients: int) -> Design:
     """Vanilla federated learning: one group per client (section III.A). Its privacy is 1: every model is seen."""
     _check_clients(clients)
+    if clients > _MOST_ALONE:
+        raise DesignError(
+            f"{clients} groups of one client each; at most {_MOST_ALONE} can be looked at in reasonable time: every model "
+            "is seen alone, whatever their number"
+        )
     return Design(
         matrix=np.eye(clients, dtype=np.uint8),
         name=f"identity-{clients}",
@@ -186,6 +191,7 @@ def single_group(clients: int) -> Design:
 
 _MOST_CLIENTS = 10_000
 _MOST_PLACES = 10**7
+_MOST_ALONE = 1_000
 _MOST_MASK_BITS = 62
 
 

@@ -149,9 +149,11 @@ def affordable(reduced: IntArray, budget: int, max_states: int) -> int:
 
 
 def _search(exact: Sequence[Sequence[int]], *, enough: int | None, max_states: int) -> Support:
+    best = _lightest_row(exact)
+    if best.upper == 1:
+        return best  # a sum of one client: nothing can be lighter, and a large elimination is spared
     reduced = reduced_modulo(exact)
     n = reduced.shape[1]
-    best = _lightest_row(exact)
     goal = n + 1 if enough is None else enough
     wanted = min(best.upper, goal) - 1
     cost = search_cost(len(reduced), n, wanted)
