@@ -22,6 +22,7 @@ from fedgt.decode import (
     ranked_sets,
 )
 from fedgt.design import all_contaminated, contamination, from_matrix, max_malicious, read_design
+from fedgt.engine.journal import RoundJournal
 from fedgt.errors import FedGTError
 from fedgt.evidence import (
     class_losses,
@@ -36,9 +37,11 @@ from fedgt.evidence import (
     outputs,
 )
 from fedgt.experiment import read_spec
+from fedgt.experiment.progress import read_progress
 from fedgt.grouping import Grouping
 from fedgt.planning import read_plan
 from fedgt.privacy import Ledger, best_in_span, exposure, largest_kept_sum, minimum_support
+from fedgt.report.reading import read_run
 from fedgt.screen import (
     balanced_accuracy,
     cluster_points,
@@ -50,7 +53,9 @@ from fedgt.screen import (
     silhouette_score,
     top1_accuracy,
 )
-from fedgt.secagg import read_policy, read_registry, tensor_specs
+from fedgt.secagg import read_policy, read_private_key, read_registry, tensor_specs, terms_in
+from fedgt.train.data import read_idx
+from fedgt.train.feature_files import read_features
 from fedgt.types import CountLikelihoods, ErrorRates, Outcomes
 
 KINDS = ["f8", "f4", "f2", "i8", "i1", "u8", "?", "c16", "U3", "O", "M8[s]", "S2"]
@@ -255,6 +260,13 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "policy.toml": read_policy,
     "registry.toml": read_registry,
     "spec.toml": read_spec,
+    "result.json": lambda path: read_run(path.parent),
+    "progress.json": lambda path: read_progress(path.parent),
+    "ledger.json": Ledger.load,
+    "terms.json": terms_in,
+    "private.pem": lambda path: read_private_key(path, "north"),
+    "images-idx3-ubyte": read_idx,
+    "rounds": RoundJournal,
 }
 
 WORDS = ("0", "1", ",", "1,0,1", "[", "]", "{", "}", '"matrix"', ":", "null", "NaN", "1e999", "-1", "=", "#", "true")
@@ -270,8 +282,32 @@ PIECES = st.sampled_from([*WORDS, *LINES, "\n", "\ufeff", "\x00", "\ud7ff"])
 def test_any_content_of_a_file_is_read_or_is_an_error_that_names_it(
     tmp_path_factory: pytest.TempPathFactory, name: str, content: bytes
 ) -> None:
-    path = tmp_path_factory.getbasetemp() / name
+    folder = tmp_path_factory.getbasetemp() / f"fuzz {name}"
+    folder.mkdir(exist_ok=True)
+    path = folder / name
     path.write_bytes(content)
+    path.chmod(0o600)
     said = message(READERS[name], path)
     assert not said or path.stem in said
     assert "np." not in said
+
+
+@given(data=st.data())
+@settings(max_examples=80, suppress_health_check=list(HealthCheck))
+def test_any_arrays_in_a_file_of_features_are_read_or_are_an_error_that_names_it(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    right: dict[str, Any] = {
+        "features": np.ones((6, 3), dtype=np.float32),
+        "labels": np.array([0, 1, 0, 1, 0, 1]),
+        "test": np.array([0, 0, 0, 0, 1, 1], dtype=bool),
+        "centres": np.zeros(6, dtype=np.int64),
+    }
+    drawn = data.draw(anything().filter(lambda one: isinstance(one, np.ndarray)))
+    right[data.draw(st.sampled_from(sorted(right)))] = drawn
+    folder = tmp_path_factory.getbasetemp()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        np.savez(folder / "cifar10-lite0.npz", **right)
+    said = message(read_features, folder, "cifar10-lite0")
+    assert not said or "cifar10-lite0" in said

@@ -3,7 +3,7 @@
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +57,26 @@ def test_part(name: str, fold: BoolArray) -> BoolArray:
     return test
 
 
+def _require_fitting(features: Any, labels: Any, test: Any, centres: Any) -> None:
+    """Check that the arrays of a file belong together.
+
+    Raises:
+        ValueError: With what was found and what is needed.
+    """
+    count = len(features) if features.ndim == 2 else 0
+    if features.dtype.kind != "f" or count < 2 or features.shape[1] < 1 or not np.isfinite(features).all():
+        raise ValueError(
+            f"features of shape {features.shape} and {features.dtype}; finite [samples, features] are needed"
+        )
+    for name, array, kinds in (("labels", labels, "iu"), ("test", test, "biu"), ("centres", centres, "iu")):
+        if array.shape != (count,) or array.dtype.kind not in kinds or (array.dtype.kind in "iu" and array.min() < 0):
+            raise ValueError(
+                f"{name} of shape {array.shape} and {array.dtype}; {count} whole numbers from 0 are needed"
+            )
+    if labels.max() >= 2**31 or not 0 < np.count_nonzero(test) < count:
+        raise ValueError("labels below 2^31, and samples for training as well as for the test, are needed")
+
+
 def features_path(directory: Path | None, source: str) -> Path:
     """Where the features of `cifar10` or `isic2019` are kept.
 
@@ -82,8 +102,9 @@ def read_features(directory: Path | None, name: str) -> Features:
     path = features_path(directory, source)
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            features, labels = file["features"], file["labels"].astype(np.int64)
-            test, centres = file["test"].astype(np.bool_), file["centres"].astype(np.int64)
+            features, labels, test, centres = (file[key] for key in ("features", "labels", "test", "centres"))
+            _require_fitting(features, labels, test, centres)
+            labels, test, centres = labels.astype(np.int64), test.astype(np.bool_), centres.astype(np.int64)
     except FileNotFoundError as error:
         raise SpecError(
             f"{path} is missing: make it with `fedgt features {source} --data-dir {path.parent}`"
