@@ -47,7 +47,7 @@ test-engines: $(VENV)/.engines ## Flower's simulation, SuperLink and SuperNodes 
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 0 -rs $(if $(ENGINES),-k "$(ENGINES)") tests/integration/test_flower_engines.py
 
 $(VENV)/.torch: $(VENV)/.dev
-	$(PIP) install --quiet 'torch>=2.4'
+	$(PIP) install --quiet 'torch>=2.6'
 	@touch $@
 
 test-torch: $(VENV)/.torch ## the example with torch, which no user of fedgt needs (torch is a large download)

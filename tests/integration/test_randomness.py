@@ -158,4 +158,4 @@ def test_the_protocol_and_its_engines_use_no_generator_that_can_be_seeded() -> N
         for function in generators(path)
     }
     assert used <= SEEDED
-    assert generators(home / "federation" / "rfa.py")  # the search finds what it looks for
+    assert generators(home / "engine" / "nearness.py")  # the search finds what it looks for
