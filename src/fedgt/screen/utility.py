@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgt.errors import CalibrationError, ShapeError, SpecError
-from fedgt.types import IntArray, as_array
+from fedgt.types import IntArray, as_array, as_count
 
 
 class Utility(StrEnum):
@@ -77,9 +77,11 @@ def recall(predictions: npt.ArrayLike, labels: npt.ArrayLike, source_label: int)
 
     Raises:
         ShapeError: If the two are not integer vectors of one length.
+        SpecError: If the source label is no integer.
         CalibrationError: If there is no sample, or none of the source label.
     """
     predicted, true = _checked(predictions, labels)
+    source_label = as_count(source_label, "source label")
     of_source = true == source_label
     if not of_source.any():
         raise CalibrationError(
