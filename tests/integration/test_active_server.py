@@ -245,11 +245,14 @@ def test_dropouts_that_are_invented_in_two_groups_open_nothing() -> None:
 
 
 def test_on_the_default_design_no_invented_dropouts_single_a_client_out() -> None:
-    """Every pair of groups, every client that is in both: the rest of both is said to have dropped, as far as it helps."""
+    """Ten pairs of groups with four clients or more in common: the rest of both is said to have dropped.
+
+    Most lists are too short for the thresholds or the promise; where they are long enough, the account refuses.
+    """
     design = named_design("graded-15x10-b")
     names = tuple(f"c{number:02d}" for number in range(15))
     rows = [tuple(names[j] for j in design.members(i)) for i in range(design.groups)]
-    tried = 0
+    tried = by_account = 0
     for first in range(3):
         for second in range(first + 1, 10):
             common = [name for name in rows[first] if name in rows[second]]
@@ -264,7 +267,9 @@ def test_on_the_default_design_no_invented_dropouts_single_a_client_out() -> Non
                 second: (stay, [name for name in rows[second] if name not in stay]),
             }
             assert liar.open(liar.plan(*rows), lists) == {}
-    assert tried or design.group_sizes.max() < 8
+            by_account += any(f"mix only {victim};" in reason for reason in liar.refusals.values())
+    assert tried == 10
+    assert by_account >= 1
 
 
 def test_single_groups_cannot_be_opened_under_two_agreements() -> None:
