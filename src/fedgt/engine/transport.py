@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol, TypeAlias, runtime_checkable
 
-from fedgt.engine.prekeys import PrekeyStore
+from fedgt.engine.prekey_store import PrekeyStore
 from fedgt.errors import FedGTError, SpecError
 from fedgt.foreign_text import plain
 
