@@ -16,9 +16,9 @@ from flwr.app import Context, Message
 import flower_app as app
 from fedgt.engine import Failure, LocalTransport
 from fedgt.engine.hello import hello_frame, read_answer, read_hello
-from fedgt.engine.prekeys import read_finish, read_finished
+from fedgt.engine.prekey_store import read_finish, read_finished
 from fedgt.engine.round_message import RoundMessage
-from fedgt.engine.suspended import Suspended
+from fedgt.engine.suspended_endpoint import Suspended
 from fedgt.errors import ProtocolError
 from fedgt.flower import InProcessGrid
 from fedgt.secagg import PrekeyRequest, RoundPlan, ServerSession

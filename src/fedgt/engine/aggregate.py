@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedgt.engine.prekeys import PrekeyStore
+from fedgt.engine.prekey_store import PrekeyStore
 from fedgt.engine.round_message import RoundMessage, bound
 from fedgt.engine.transport import Failure, StreamingTransport, Transport
 from fedgt.errors import ShapeError

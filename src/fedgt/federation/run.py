@@ -20,7 +20,7 @@ import numpy as np
 from fedgt.decode import UNDECIDABLE
 from fedgt.design import Design, default_design
 from fedgt.engine import TakesSums, Transport, secure_sums
-from fedgt.engine.client import Client
+from fedgt.engine.endpoint import Client
 from fedgt.errors import RunHaltedError, SpecError
 from fedgt.federation.checks import check_plan, check_test
 from fedgt.federation.further import further_design

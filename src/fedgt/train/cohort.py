@@ -15,7 +15,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from fedgt.engine.client import Client, TrainedModel
+from fedgt.engine.endpoint import Client, TrainedModel
 from fedgt.engine.round_message import fingerprint
 from fedgt.errors import ShapeError, SpecError
 from fedgt.train.data import read_only
@@ -27,7 +27,7 @@ from fedgt.types import IntArray, Parameters, frozen
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SimulatedClient:
-    """One client of a cohort; implements `fedgt.engine.client.Client`."""
+    """One client of a cohort; implements `fedgt.engine.endpoint.Client`."""
 
     cohort: "Cohort"
     client: str
