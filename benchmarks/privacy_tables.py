@@ -33,7 +33,10 @@ def revealed() -> Iterator[tuple[str, FloatArray]]:
     for density in (0.3, 0.5):
         for seed in range(3):
             rng = np.random.default_rng(seed)
-            yield f"50 x 20, entries 1 with probability {density:.2f}, seed {seed}", 1.0 * (rng.random((20, 50)) < density)
+            yield (
+                f"50 x 20, entries 1 with probability {density:.2f}, seed {seed}",
+                (rng.random((20, 50)) < density).astype(np.float64),
+            )
 
 
 def least_support() -> None:
