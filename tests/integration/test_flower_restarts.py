@@ -28,7 +28,7 @@ class Counted:
         self.app: ClientApp = client_app(self._train)
 
     def _train(self, parameters: Any, round: int, context: Context) -> TrainedModel:
-        self.trained.append((context.node_config["partition-id"], round))
+        self.trained.append((int(context.node_config["partition-id"]), round))
         return app.train(parameters, round, context)
 
     def only_once(self) -> bool:
