@@ -77,8 +77,8 @@ class FederationSpec(Options):
 
 
 RECIPES: Mapping[str, Mapping[str, Any]] = {"digits": {"learning_rate": 0.05, "batch_size": 8, "local_epochs": 5}}
-"""Data set -> how it is trained where a specification says nothing about training: a hundred samples a client need more steps
-than the thousands of the others, for which the defaults are."""
+"""Data set -> how it is trained where a specification says nothing about training. A hundred samples a client need more
+steps than the thousands of the others, for which the defaults are."""
 
 
 class TrainingSpec(Options):
