@@ -12,7 +12,6 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtr
-from scipy.stats import t as student
 
 from fedgt.errors import ShapeError
 from fedgt.evidence.contrast import Contrasts, Moved, moved
@@ -61,7 +60,7 @@ class Damage:
         object.__setattr__(self, "classes", frozen(self.classes, np.int64))
 
     def log_harm(self, sets: BoolArray | FloatArray, shift: Moved | None = None) -> FloatArray:
-        """float64[B]: `log_harmful` and `log_risen` together.
+        """float64[B]: log P(each set does harm rather than good), plus the log-likelihood ratio of the loss moving along it.
 
         Args:
             sets: bool[B, clients].
@@ -70,18 +69,6 @@ class Damage:
         products, squared = self._along(sets, shift)
         both: FloatArray = self._harmful(products, squared) + self._risen(products, squared)
         return both
-
-    def log_harmful(self, sets: BoolArray | FloatArray) -> FloatArray:
-        """float64[B]: log of the probability that each set does harm rather than good; log(1/2) where nothing tells.
-
-        Half the weight is on the balanced loss, half on the class whose loss moves most with the set: both are signs, so
-        choosing the class by its size does not bias it.
-        """
-        return self._harmful(*self._along(sets))
-
-    def log_risen(self, sets: BoolArray | FloatArray) -> FloatArray:
-        """float64[B]: log-likelihood ratio of the balanced loss moving along each set against noise alone; tempered."""
-        return self._risen(*self._along(sets))
 
     def p_value(self, posterior: FloatArray) -> float:
         """How likely losses are that rise so clearly with the suspects if none of them does any harm.
@@ -94,8 +81,8 @@ class Damage:
         """
         along = posterior[None] @ self.shifts.T
         freedom = len(self.shifts) - 1
-        by_class = student.sf(self._t(along, self.by_class)[1][0], freedom)
-        overall = student.sf(self._t(along, self.by_class.mean(axis=1, keepdims=True))[1][0, 0], freedom)
+        by_class = stdtr(freedom, -self._t(along, self.by_class)[1][0])
+        overall = stdtr(freedom, -self._t(along, self.by_class.mean(axis=1, keepdims=True))[1][0, 0])
         return min(1.0, 2.0 * float(min(overall, by_class.min() * by_class.size)))
 
     def _along(self, sets: BoolArray | FloatArray, shift: Moved | None = None) -> tuple[FloatArray, FloatArray]:
@@ -109,6 +96,11 @@ class Damage:
         return products, known.squared
 
     def _harmful(self, products: FloatArray, squared: FloatArray) -> FloatArray:
+        """float64[B]: log of the probability of harm rather than good; log(1/2) where nothing tells.
+
+        Half the weight is on the balanced loss, half on the class whose loss moves most with the set: both are signs, so
+        choosing the class by its size does not bias it.
+        """
         energies = np.einsum("kc,kc->c", self.by_class, self.by_class)
         mean = self.by_class.mean(axis=1)
         most = np.abs(products).argmax(axis=1)
@@ -121,6 +113,7 @@ class Damage:
         return harm
 
     def _risen(self, products: FloatArray, squared: FloatArray) -> FloatArray:
+        """float64[B]: log-likelihood ratio of the balanced loss moving along each set against noise alone; tempered."""
         mean = self.by_class.mean(axis=1)
         size = float(mean @ mean)
         if not size > 0:
@@ -250,7 +243,7 @@ def label_under_attack(found: Damage, posterior: npt.ArrayLike) -> LabelFinding:
     """
     moved = np.asarray(posterior, dtype=np.float64)[None] @ found.shifts.T
     slopes, t = found._t(moved, found.by_class)
-    raw = student.sf(t[0], len(found.shifts) - 1)
+    raw = stdtr(len(found.shifts) - 1, -t[0])
     order = np.argsort(raw, kind="stable")
     corrected = np.minimum(np.maximum.accumulate(raw[order] * np.arange(len(raw), 0, -1)), 1.0)
     worse = order[corrected < _SIGNIFICANT]
