@@ -41,7 +41,7 @@ def design(
     ] = "binary",
     seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
     effort: Annotated[
-        float, typer.Option(help="Scales the search, and the proof of r; 1 takes about half a minute for 20 clients.")
+        float, typer.Option(help="Scales the search, and the proof of r; more needs more --seconds.")
     ] = 1.0,
     seconds: Seconds = DEFAULT_SECONDS,
     out: Annotated[Path | None, typer.Option(help="Write the recommended design as plan.json.")] = None,
@@ -168,7 +168,11 @@ def _describe(
         return
     typer.echo(f"{chosen.name}: {chosen.clients} clients in {chosen.groups} groups ({chosen.source})")
     typer.echo(f"group sizes: {' '.join(map(str, chosen.group_sizes.tolist()))}")
-    bound = "" if support.exact else f" (at least; a combination of {support.upper} exists; --effort and --seconds look further)"
+    bound = (
+        ""
+        if support.exact
+        else f" (at least; a combination of {support.upper} exists; --effort and --seconds look further)"
+    )
     typer.echo(f"privacy r: {support.r}{bound}: no combination of the group sums mixes fewer clients")
     terms = [f"{b} u{i}" for i, b in enumerate(support.combination) if b]
     typer.echo(f"  attained by {' + '.join(terms)} over clients {' '.join(map(str, support.clients))}")

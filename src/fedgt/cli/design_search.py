@@ -64,9 +64,7 @@ def search_designs(
     )
     memory = Memory(cache)
     with _step_bar("searching") as progress:
-        result = search(
-            demands, seed=seed, effort=effort, memory=memory, progress=progress, deadline=Deadline(seconds)
-        )
+        result = search(demands, seed=seed, effort=effort, memory=memory, progress=progress, deadline=Deadline(seconds))
     chosen = result.recommended
     cost = communication(chosen.design)
     errors = _strategies(result, Deadline(seconds).part(_STRATEGY_SHARE))

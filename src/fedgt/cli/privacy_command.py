@@ -112,9 +112,7 @@ def privacy(
 _SHARE_OF_R = 0.7  # of the time; the rest is for the disclosed share with colluders
 
 
-def _share(
-    rows: "FloatArray", colluding: int, deadline: "Deadline"
-) -> tuple["DisclosedShare | None", str]:
+def _share(rows: "FloatArray", colluding: int, deadline: "Deadline") -> tuple["DisclosedShare | None", str]:
     """The disclosed share, or why it is not known."""
     from fedgt.errors import OutOfTimeError
     from fedgt.privacy import disclosed_share

@@ -229,7 +229,9 @@ def _figures(design: Design, demands: Demands, seed: int) -> dict[str, float]:
     stands = contamination(design, rng=rng, samples=50_000).max_malicious(demands.kappa)
     if design.clients << design.groups <= MAX_TABLE:
         return known | {"max_malicious": stands, "expected_mean": least_wrong(design, demands.rates, most)}
-    errors = expected(design, demands.rates, malicious=range(most + 1), largest=most, rng=rng, samples=_samples(demands))
+    errors = expected(
+        design, demands.rates, malicious=range(most + 1), largest=most, rng=rng, samples=_samples(demands)
+    )
     # The same sets do not serve every n_m: the errors add like independent ones.
     error = float(np.sqrt((errors.standard_error**2).sum()) / (most + 1))
     return known | {
@@ -256,9 +258,7 @@ def _graded_figures(design: Design, demands: Demands) -> dict[str, float]:
     }
 
 
-def _keeps_promise(
-    design: Design, demands: Demands, r: int, rng: np.random.Generator, deadline: Deadline
-) -> float:
+def _keeps_promise(design: Design, demands: Demands, r: int, rng: np.random.Generator, deadline: Deadline) -> float:
     k, n = demands.dropouts, demands.clients
     if k == 0 or r - k >= demands.privacy:
         return 1.0
@@ -272,7 +272,9 @@ def _keeps_promise(
             break
         tried += 1
         rest = np.delete(design.matrix, one, axis=1)
-        support = minimum_support(rest, enough=demands.privacy, max_states=states(demands.clients)) if rest.any() else None
+        support = (
+            minimum_support(rest, enough=demands.privacy, max_states=states(demands.clients)) if rest.any() else None
+        )
         kept += support is None or support.lower >= demands.privacy
     return kept / tried
 

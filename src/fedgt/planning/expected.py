@@ -15,10 +15,10 @@ from math import comb
 
 import numpy as np
 
+from fedgt.deadline import NEVER, Deadline
 from fedgt.decode import STRATEGIES, Estimator, Strategy, decision_table
 from fedgt.decode.compiled import all_outcomes
 from fedgt.decode.exact import exact_counts_possible, expected_errors
-from fedgt.deadline import NEVER, Deadline
 from fedgt.design import Design, countable
 from fedgt.errors import CalibrationError, SpecError
 from fedgt.types import BoolArray, ErrorRates, FloatArray, IntArray, frozen

@@ -126,8 +126,8 @@ def search_graded(
 ) -> GradedDesign | None:
     """The best design found by local moves from several random starts: first for fewer ties, then for less error in noise.
 
-    The result depends on `rng` and the arguments alone, and on time only if the deadline passes. The starts draw from generators spawned from `rng`,
-    so a search is continued with another generator, and the better result kept.
+    The result depends on `rng` and the arguments alone, and on time only if the deadline passes. The starts draw from
+    generators spawned from `rng`, so a search is continued with another generator, and the better result kept.
 
     Args:
         clients: Columns, at least 2.

@@ -234,9 +234,7 @@ class _Work:
     @property
     def designs(self) -> list[Design]:
         """What is worth to be judged, by groups."""
-        return [
-            one for groups in self.moves for one in (*self.keeping.get(groups, ()), *self.improved.get(groups, ()))
-        ]
+        return [one for groups in self.moves for one in (*self.keeping.get(groups, ()), *self.improved.get(groups, ()))]
 
     def families(self, groups: int, draws: int, rng: np.random.Generator, deadline: Deadline) -> None:
         """Look through all families of one number of groups."""
@@ -325,9 +323,9 @@ def _climbed(
             break
     improved = []
     ranked = sorted(scored)[:_STARTS]
-    for number, (score, _, start) in enumerate(ranked):
+    for number, (reached, _, start) in enumerate(ranked):
         second = moves // _SECOND_SHARE if len(ranked) > 1 else 0
-        best = start
+        best, score = start, reached
         for _ in range(moves - second if number == 0 else second):
             if deadline.passed:
                 break

@@ -93,6 +93,7 @@ def _visit(
         columns: int64[B, n], which these are.
         inside: int64[B, u], the columns already in the support.
         budget: How many more may come.
+        deadline: When to give up.
     """
     if budget < 0:
         return
@@ -205,9 +206,7 @@ class _Form:
         )
 
 
-def _combined(
-    form: _Form, inside: IntArray, size: int, budget: int, deadline: Deadline
-) -> Iterator[tuple[int, ...]]:
+def _combined(form: _Form, inside: IntArray, size: int, budget: int, deadline: Deadline) -> Iterator[tuple[int, ...]]:
     """Light vectors in the span of every `size` rows of a systematic form."""
     if budget < 0 or not len(form.rest):
         return

@@ -241,9 +241,7 @@ def _integers(row: Sequence[float]) -> tuple[Fraction, list[int]]:
     return scale / common, [int(v) // common for v in scaled]
 
 
-def confirmed(
-    exact: Sequence[Sequence[int]], support: Sequence[int], deadline: Deadline = NEVER
-) -> Support | None:
+def confirmed(exact: Sequence[Sequence[int]], support: Sequence[int], deadline: Deadline = NEVER) -> Support | None:
     """A certificate that some non-zero combination of the rows lives on `support`, or None: exact elimination."""
     inside = set(support)
     outside = [j for j in range(len(exact[0])) if j not in inside]
