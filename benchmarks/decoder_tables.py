@@ -115,7 +115,7 @@ def markdown(rows: list[dict[str, object]], design: Design) -> str:
             lines.append(line(str(strategy), p, values))
     lines += [
         "",
-        f"### {design.name}, true p = .05, the decoder assumes another",
+        f"### {design.name}, true p = 0.05, the decoder assumes another",
         "",
         head.replace("| p |", "| assumed p |"),
     ]
@@ -190,11 +190,11 @@ def main() -> None:
         "# Decoders: exact expected errors",
         "Written by `python benchmarks/decoder_tables.py`; every number is an exact expectation over all sets of n_m "
         "clients\nand all outcomes (belief propagation: 400 drawn outcomes). Objective: 0.5 P_MD + 0.5 P_FA with the "
-        "paper's 1/n\ncounts, every set counted, also those that contaminate all groups. kappa = .2, beta = .5.",
+        "paper's 1/n\ncounts, every set counted, also those that contaminate all groups. kappa = 0.2, beta = 0.5.",
         *(markdown(rows, design) for design in designs),
         "## The estimate of n_m",
         *(estimator_table(design) for design in designs),
-        "## Belief propagation against exact, p = .05",
+        "## Belief propagation against exact, p = 0.05",
         belief_table(),
     ]
     (RESULTS / "decoder.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")

@@ -34,11 +34,12 @@ from fedgt.evidence import GradedDecoding, class_losses, decode_graded, graded_s
 from fedgt.federation.next_rows import next_rows
 from fedgt.planning.ties import ties
 from fedgt.train import (
-    Attack,
     ImageData,
+    LabelAttack,
+    LabelFlip,
+    LabelPermutation,
     LocalTraining,
     LogisticRegression,
-    attack_named,
     load,
     partition_dirichlet,
     partition_iid,
@@ -84,17 +85,17 @@ CELLS = {
 Row = dict[str, str]
 Models = Mapping[str, np.ndarray[Any, Any]]
 PRIVACY = 4
-FLIP = attack_named("label-flip", source=1, target=7)
+FLIP = LabelFlip(source=1, target=7)
 # kind of client -> its attack, and the fraction of its samples that it poisons
-KINDS: dict[str, tuple[Attack | None, float]] = {
+KINDS: dict[str, tuple[LabelAttack | None, float]] = {
     "honest": (None, 0.0),
     "flip": (FLIP, 1.0),
     "half-flip": (FLIP, 0.5),
     "quarter-flip": (FLIP, 0.25),
     "tenth-flip": (FLIP, 0.1),
     "twentieth-flip": (FLIP, 0.05),
-    "flip-3-8": (attack_named("label-flip", source=3, target=8), 1.0),
-    "permutation": (attack_named("label-permutation"), 1.0),
+    "flip-3-8": (LabelFlip(source=3, target=8), 1.0),
+    "permutation": (LabelPermutation(), 1.0),
 }
 
 

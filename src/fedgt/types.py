@@ -219,54 +219,6 @@ class ErrorRates:
         return cls(false_alarm=crossover, misdetection=crossover)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CountLikelihoods:
-    """What each group says about *how many* of its members are malicious.
-
-    Attributes:
-        log_likelihood: For each group float64[size + 1]: log P(observation | q malicious members), q = 0..size; -inf where
-            impossible. A constant vector says nothing (an erased group).
-
-    Raises:
-        ShapeError: If a vector is empty, holds NaN or +inf, or rules every count out.
-    """
-
-    log_likelihood: tuple[FloatArray, ...]
-
-    def __post_init__(self) -> None:
-        """Freeze and check."""
-        try:
-            given = tuple(self.log_likelihood)
-        except TypeError:
-            raise ShapeError("log-likelihoods: one vector for each group is needed") from None
-        vectors = tuple(frozen(as_numbers(one, "log-likelihoods"), np.float64) for one in given)
-        for group, vector in enumerate(vectors):
-            if vector.ndim != 1 or len(vector) < 2 or np.isnan(vector).any() or (vector == np.inf).any():
-                raise ShapeError(
-                    f"group {group}: log-likelihoods of 0, 1, ..., size malicious members are needed, finite or -inf; got "
-                    f"shape {vector.shape}"
-                )
-            if np.isneginf(vector).all():
-                raise ShapeError(f"group {group}: every number of malicious members is ruled out")
-        object.__setattr__(self, "log_likelihood", vectors)
-
-    @classmethod
-    def exactly(cls, counts: Sequence[int | None], sizes: Sequence[int], *, error: float = 0.0) -> "CountLikelihoods":
-        """Groups that report the number of malicious members; None for a group without a report.
-
-        Args:
-            counts: The reported number of each group.
-            sizes: The number of members of each group.
-            error: The probability that a report is wrong, spread evenly over the other counts.
-        """
-        return cls(log_likelihood=tuple(_reported(q, size, error, at_least=False) for q, size in _pairs(counts, sizes)))
-
-    @classmethod
-    def at_least(cls, counts: Sequence[int | None], sizes: Sequence[int], *, error: float = 0.0) -> "CountLikelihoods":
-        """Groups that report "at least q malicious members" (q = 0 says nothing); see `exactly`."""
-        return cls(log_likelihood=tuple(_reported(q, size, error, at_least=True) for q, size in _pairs(counts, sizes)))
-
-
 class SetEvidence(Protocol):
     """Evidence that is correlated across groups: it can only score whole sets of malicious clients."""
 
@@ -321,25 +273,3 @@ class LayeredEvidence(ExplainingEvidence, Protocol):
     def lines(self, count: int) -> Sequence[SetEvidence]:
         """Evidence about lines between the two strongest shifts, for a search to start from."""
         ...
-
-
-def _pairs(counts: Sequence[int | None], sizes: Sequence[int]) -> list[tuple[int | None, int]]:
-    if len(counts) != len(sizes):
-        raise ShapeError(f"{len(counts)} reports for {len(sizes)} groups; one per group is needed (None for none)")
-    if min(sizes, default=1) < 1:
-        raise ShapeError(f"group sizes {list(sizes)}: a group has at least one member")
-    return [(q, int(size)) for q, size in zip(counts, sizes, strict=True)]
-
-
-def _reported(q: int | None, size: int, error: float, *, at_least: bool) -> FloatArray:
-    if not 0.0 <= error <= 1.0:
-        raise SpecError(f"the error of a report is {error}; a probability from 0 to 1 is needed")
-    if q is None:
-        return np.zeros(size + 1)
-    if not 0 <= q <= size:
-        raise ShapeError(f"a group of {size} members reports {q} malicious ones")
-    counts = np.arange(size + 1)
-    agrees = counts >= q if at_least else counts == q
-    wrong = error if at_least else error / size
-    chance = np.where(agrees, 1.0 - error, wrong)
-    return np.log(chance, out=np.full(size + 1, -np.inf), where=chance > 0)

@@ -13,6 +13,7 @@ pytest.importorskip("flwr", reason="needs Flower: pip install '.[flower]'")
 
 import flower_app as app
 from fedgt.flower import InProcessGrid
+from flower_grid import over
 from flower_machines import Deployment, free_ports, make_node_key, write_app, write_consortium
 
 pytestmark = [
@@ -31,12 +32,13 @@ CONFIG: dict[str, Any] = {
 }
 NODES: list[dict[str, Any]] = [{"partition-id": number} for number in range(5)]
 SILENT = {"slow-client": 3, "slow-round": 1, "slow-seconds": 600.0}
-SAME = ("round", "model", "outcomes", "verdicts", "excluded", "bytes_up", "bytes_down")
+SAME = ("round", "purpose", "model", "verdicts", "excluded", "members", "halt", "bytes_up", "bytes_down")
 
 
 def in_process() -> list[dict[str, Any]]:
     grid = InProcessGrid(app.client, dict(enumerate(NODES, start=10)), CONFIG)
-    return [app.row(record) for record in app.federation(CONFIG).start(grid, app.initial())]
+    transport, run = over(grid, CONFIG)
+    return [app.row(step, halt, transport) for step, halt in app.stopping(run, app.initial())]
 
 
 def shared(rows: list[dict[str, Any]], *but: str) -> list[dict[str, Any]]:
@@ -85,18 +87,18 @@ def test_supernodes_give_the_models_of_the_grid_in_process_and_survive_faults(tm
             deployment.start_node(number)
         until(lambda: all("SuperNode ID" in deployment.log(f"node-{number}") for number in (2, 5, 6)), 60)
         silent = played(deployment, tmp_path, malicious="", timeout=40.0, wait=60.0, **SILENT)
-    assert "client-2" in first["connected"]
+    assert "client-2" in first["members"]
     ((purpose, status, members, dropped),) = second["status"]
     assert (purpose, status) == ("training", "open")
     assert "client-2" not in members
     assert "client-2" in dropped
-    assert "client-2" not in third["connected"] or "client-2" in third["status"][0][3]
+    assert "client-2" not in third["members"] or "client-2" in third["status"][0][3]
     assert third["status"][0][1] == "open"
-    assert "client-4" in third["connected"]
+    assert "client-4" in third["members"]
     reasons = list(silent[0]["refused"].values())
     assert sum("all say that they are client 'client-4'" in reason for reason in reasons) == 2
     assert sum("client 'client-9' is not registered for this run" in reason for reason in reasons) == 1
-    assert silent[0]["connected"] == ["client-0", "client-1", "client-2", "client-3"]
+    assert silent[0]["members"] == ["client-0", "client-1", "client-2", "client-3"]
     assert all("no reply within 40 s" in dropped["client-3"] for _, _, _, dropped in silent[0]["status"] if dropped)
     assert any(dropped for _, _, _, dropped in silent[0]["status"])
     assert all("client-3" not in members for _, status, members, _ in silent[0]["status"] if status == "open")

@@ -16,7 +16,7 @@ from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedgt.engine import TrainedModel
-from fedgt.engine.prekeys import finish_message, read_finished
+from fedgt.engine.prekey_store import finish_message, read_finished
 from fedgt.errors import FedGTError
 from fedgt.flower import InProcessGrid, Site, client_app
 from fedgt.flower.records import MESSAGE_TYPES, frame_of, frame_record, inputs_of

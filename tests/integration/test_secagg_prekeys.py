@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fedgt.engine import ClientEndpoint, Failure, LocalTransport, PrekeyStore, TrainedModel, Transport, secure_sums
 from fedgt.engine.hello import hello_frame, read_answer
-from fedgt.engine.prekeys import finish_message, read_finish, read_finished
+from fedgt.engine.prekey_store import finish_message, read_finish, read_finished
 from fedgt.engine.round_message import RoundMessage, bound
 from fedgt.errors import ProtocolError, SignatureError
 from fedgt.secagg import AgreementLog, ClientPolicy, Credentials, PrekeyRequest, Prekeys, RoundPlan, ServerSession

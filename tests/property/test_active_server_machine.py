@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-import fedgt.engine.client
+import fedgt.engine.endpoint
 import fedgt.secagg.account
 import fedgt.secagg.agreement
 import fedgt.secagg.signatory
@@ -427,12 +427,12 @@ def quorum_of_a_few(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_inputs(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fedgt.engine.client, "require_inputs", nothing)
+    patch.setattr(fedgt.engine.endpoint, "require_inputs", nothing)
 
 
 def near_models_apart(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fedgt.engine.client, "akin_models", lambda *_, **__: ())
-    patch.setattr(fedgt.engine.client, "akin_answers", lambda *_, **__: ())
+    patch.setattr(fedgt.engine.endpoint, "akin_models", lambda *_, **__: ())
+    patch.setattr(fedgt.engine.endpoint, "akin_answers", lambda *_, **__: ())
 
 
 def weiszfeld_in_general_position(patch: pytest.MonkeyPatch) -> None:

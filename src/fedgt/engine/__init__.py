@@ -1,16 +1,17 @@
 """The engine: carries the messages of secure sums to clients and back, and runs the clients' end."""
 
 from fedgt.engine.aggregate import SecureSums, TakesSums, secure_sums
-from fedgt.engine.client import Client, ClientEndpoint, TrainedModel
-from fedgt.engine.prekeys import PrekeyStore
+from fedgt.engine.endpoint import Client, ClientEndpoint, TrainedModel
+from fedgt.engine.prekey_store import PrekeyStore
 from fedgt.engine.round_message import fingerprint
-from fedgt.engine.transport import Failure, LocalTransport, Transport
+from fedgt.engine.transport import Failure, LocalTransport, MeetingTransport, Transport
 
 __all__ = [
     "Client",
     "ClientEndpoint",
     "Failure",
     "LocalTransport",
+    "MeetingTransport",
     "PrekeyStore",
     "SecureSums",
     "TakesSums",

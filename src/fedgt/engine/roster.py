@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from fedgt.engine.hello import hello_frame, read_answer
-from fedgt.engine.prekeys import PrekeyStore
+from fedgt.engine.prekey_store import PrekeyStore
 from fedgt.errors import FedGTError, SpecError
 from fedgt.foreign_text import plain
 from fedgt.ids import require_distinct_ids

@@ -80,7 +80,7 @@ class Damage:
         object.__setattr__(self, "classes", frozen(self.classes, np.int64))
 
     def log_harm(self, sets: BoolArray | FloatArray, shift: Moved | None = None) -> FloatArray:
-        """float64[B]: `log_harmful` and `log_risen` together.
+        """float64[B]: log P(each set does harm rather than good), plus the log-likelihood ratio of the loss moving along it.
 
         Args:
             sets: bool[B, clients].
@@ -89,18 +89,6 @@ class Damage:
         along = self._along(sets, shift)
         both: FloatArray = self._harmful(along) + self._risen(along)
         return both
-
-    def log_harmful(self, sets: BoolArray | FloatArray) -> FloatArray:
-        """float64[B]: log of the probability that each set does harm rather than good; log(1/2) where nothing tells.
-
-        Half the weight is on the balanced loss, half on the class whose loss moves most with the set: both are signs, so
-        choosing the class by its size does not bias it.
-        """
-        return self._harmful(self._along(sets))
-
-    def log_risen(self, sets: BoolArray | FloatArray) -> FloatArray:
-        """float64[B]: log-likelihood ratio of the balanced loss moving along each set against noise alone; tempered."""
-        return self._risen(self._along(sets))
 
     def p_value(self, posterior: FloatArray) -> float:
         """How likely losses are that rise so clearly with the suspects if none of them does any harm.
@@ -132,6 +120,11 @@ class Damage:
         return _Along(np.where(known.able, largest, 0.0), most, np.where(known.able, overall, 0.0), known.squared)
 
     def _harmful(self, found: _Along) -> FloatArray:
+        """float64[B]: log of the probability of harm rather than good; log(1/2) where nothing tells.
+
+        Half the weight is on the balanced loss, half on the class whose loss moves most with the set: both are signs, so
+        choosing the class by its size does not bias it.
+        """
         energies = np.einsum("kc,kc->c", self.by_class, self.by_class)
         mean = self.by_class.mean(axis=1)
         freedom = len(self.shifts) - 1
@@ -141,6 +134,7 @@ class Damage:
         return harm
 
     def _risen(self, found: _Along) -> FloatArray:
+        """float64[B]: log-likelihood ratio of the balanced loss moving along each set against noise alone; tempered."""
         mean = self.by_class.mean(axis=1)
         size = float(mean @ mean)
         if not size > 0:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from fedgt.engine import ClientEndpoint, LocalTransport
-from fedgt.engine.client import Client
+from fedgt.engine.endpoint import Client
 from fedgt.engine.transport import Handler
 from fedgt.errors import ClientsFailedError, SpecError
 

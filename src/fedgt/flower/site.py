@@ -11,7 +11,7 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from fedgt.engine.client import ClientEndpoint, TrainedModel
+from fedgt.engine.endpoint import ClientEndpoint, TrainedModel
 from fedgt.errors import SpecError
 from fedgt.flower.records import MESSAGE_TYPES, frame_of, frame_record, framed, inputs_of
 from fedgt.secagg import ClientPolicy, Credentials, RunTerms, read_policy, read_private_key, read_registry, read_terms

@@ -43,7 +43,6 @@ class SpanMean:
             avoid are exactly 0.
         distance: How far it is from the mean: the root of sum (weights - target)^2 / target, 0 if it is the mean.
         amplification: The variance of it over that of the mean, for independent clients: 1 + distance^2.
-        effective_clients: 1 / sum weights^2: how many equal clients average as much noise away.
         negative: The total of the negative weights, 0 or less. A client with a negative weight is subtracted: what it did
             wrong enters with the other sign.
     """
@@ -52,7 +51,6 @@ class SpanMean:
     weights: FloatArray
     distance: float
     amplification: float
-    effective_clients: float
     negative: float
 
     def __post_init__(self) -> None:
@@ -110,7 +108,6 @@ def best_in_span(
         weights=weights,
         distance=distance,
         amplification=1.0 + distance**2,
-        effective_clients=float(1.0 / (weights**2).sum()),
         negative=float(np.minimum(weights, 0.0).sum()),
     )
 

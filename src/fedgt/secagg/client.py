@@ -35,7 +35,7 @@ from fedgt.secagg.plan import RoundPlan
 from fedgt.secagg.policy import ANONYMOUS, ClientPolicy
 from fedgt.secagg.prekeys import Prekeys
 from fedgt.secagg.signatory import Signatory
-from fedgt.secagg.suspended import resumed_session, suspended_session
+from fedgt.secagg.suspended_session import resumed_session, suspended_session
 from fedgt.secagg.terms import RunTerms
 from fedgt.secagg.vector import Tensors, client_chunks
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from fedgt.engine.client import Client, TrainedModel
+from fedgt.engine.endpoint import Client, TrainedModel
 from fedgt.errors import ShapeError, SpecError
 from fedgt.train.cohort import Cohort
 from fedgt.train.logistic import LocalTraining, LogisticRegression, train_clients

@@ -13,9 +13,9 @@ import numpy.typing as npt
 from fedgt.engine.hello import read_hello, signed_hello
 from fedgt.engine.journal import RoundJournal
 from fedgt.engine.nearness import AnsweredModel, akin_answers, akin_models, answered
-from fedgt.engine.prekeys import finished_message, read_finish
+from fedgt.engine.prekey_store import finished_message, read_finish
 from fedgt.engine.round_message import RoundMessage, fingerprint, require_inputs, require_own_inputs
-from fedgt.engine.suspended import Suspended, SuspendedRound
+from fedgt.engine.suspended_endpoint import Suspended, SuspendedRound
 from fedgt.errors import PolicyError, ProtocolError, ShapeError, SpecError
 from fedgt.foreign_text import plain
 from fedgt.ids import require_id
