@@ -14,65 +14,43 @@ import tracemalloc
 import numpy as np
 
 from fedgt.design import named_design
-from fedgt.engine import LocalTransport
-from fedgt.federation import Federation, Validation
-from fedgt.federation.measure import Measured, measured
-from fedgt.federation.settings import DecodeSettings, ScreenSettings
+from fedgt.federation import DecodeSettings, ScreenSettings, Validation
+from fedgt.federation.measure import GroupMeans, Measured, measured
 from fedgt.grouping import Grouping
-from fedgt.privacy import Ledger
-from fedgt.secagg import GroupSum
 
 DESIGN = named_design("graded-15x10-b")
-NAMES = tuple(f"c{j:02d}" for j in range(DESIGN.clients))
+GROUPING = Grouping(design=DESIGN, clients=tuple(f"c{j:02d}" for j in range(DESIGN.clients)))
 BAD = (1, 5, 9)
-SAMPLES = 600
 
 
-def drawn(classes: int, inputs: int, seed: int) -> tuple[list[GroupSum], dict[str, np.ndarray], Validation]:
-    """Open sums of all groups, the global model, and a validation set of one sample a class."""
+def drawn(classes: int, inputs: int, seed: int) -> tuple[GroupMeans, Validation]:
+    """The means of all groups, and a validation set of one sample a class."""
     rng = np.random.default_rng(seed)
     seen = rng.normal(size=(classes, inputs)) / inputs**0.5
-    start = {"weight": np.zeros((classes, inputs))}
-    totals = [np.zeros((classes, inputs)) for _ in range(DESIGN.groups)]
+    means = [np.zeros((classes, inputs)) for _ in range(DESIGN.groups)]
     for j in range(DESIGN.clients):
         update = 3.0 * seen + 0.05 * rng.normal(size=(classes, inputs)) / inputs**0.5
         if j in BAD:
             update[[0, 1]] += 2.0 * np.array([-seen[0], seen[0]])
         for group in np.flatnonzero(DESIGN.matrix[:, j]).tolist():
-            totals[group] += SAMPLES * update
-    sums = []
-    for number, total in enumerate(totals):
-        members = tuple(NAMES[j] for j in np.flatnonzero(DESIGN.matrix[number]))
-        sums.append(
-            GroupSum(
-                group=number,
-                members=members,
-                dropped={},
-                status="open",
-                reason="",
-                total={"weight": total},
-                weight=SAMPLES * len(members),
-                clipped=0,
-            )
-        )
+            means[group] += update / DESIGN.matrix[group].sum()
     validation = Validation(
         logits=lambda model: seen @ np.asarray(model["weight"], dtype=np.float64).T,
         labels=np.arange(classes),
         inputs=lambda model: seen,
     )
-    return sums, start, validation
-
-
-def found(sums: list[GroupSum], start: dict[str, np.ndarray], validation: Validation) -> Measured:
-    """What the test says, by the default settings."""
-    federation = Federation(
-        run="many-classes",
-        transport=LocalTransport({}),
-        ledger=Ledger(clients=NAMES, promised=4),
-        samples=dict.fromkeys(NAMES, SAMPLES),
+    test = GroupMeans(
+        start={"weight": np.zeros((classes, inputs))},
+        updates=[{"weight": one} for one in means],
+        rows=DESIGN.matrix.astype(np.float64),
+        samples=np.full(DESIGN.clients, 600.0),
     )
-    grouping = Grouping(design=DESIGN, clients=NAMES)
-    return measured(federation, sums, start, grouping, validation, ScreenSettings(), DecodeSettings(), (), None, seed=0)
+    return test, validation
+
+
+def found(test: GroupMeans, validation: Validation) -> Measured:
+    """What the test says, by the default settings."""
+    return measured(test, GROUPING, validation, ScreenSettings(), DecodeSettings())
 
 
 def main() -> None:
@@ -92,8 +70,7 @@ def main() -> None:
             result = found(*inputs)
             seconds.append(time.process_time() - began)
             right += np.flatnonzero(result.finding.flagged).tolist() == list(BAD)
-        sums, start, _ = inputs
-        size = (len(sums) + 2) * start["weight"].nbytes / 1e6
+        size = (DESIGN.groups + 2) * classes * given.inputs * 8 / 1e6
         tracemalloc.start()
         found(*inputs)
         peak = tracemalloc.get_traced_memory()[1] / 1e6

@@ -22,9 +22,10 @@ from reference_cli import cli_page
 HERE = Path(__file__).parent
 HEAD = """# The specification of a run
 
-`fedgt run SPEC.toml --out DIR` reads a TOML file with these keys; only `privacy` has no default. `--set section.key=value`
-changes any of them. The resolved specification, every default written out, is kept as `spec.toml` in the run folder; the
-SHA-256 of its canonical form is the `spec_hash` of the result ([schema](result.schema.json)). Written by `make reference`.
+`fedgt run SPEC.toml --out DIR` reads a TOML file with these keys. Only `privacy` has no default.
+`--set section.key=value` changes any of them. The specification with every default written out is
+kept as `spec.toml` in the run folder. The SHA-256 of its canonical form is the `spec_hash` of the
+result ([schema](result.schema.json)). Written by `make reference`.
 
 | key | values | default | meaning |
 |---|---|---|---|"""
