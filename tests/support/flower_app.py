@@ -53,6 +53,8 @@ def train(parameters: Any, round: int, context: Context) -> TrainedModel:
     number = int(context.node_config["partition-id"])
     if context.run_config.get("slow-client") == number and round == context.run_config.get("slow-round", 1):
         time.sleep(float(context.run_config["slow-seconds"]))
+    if f"{number}:{round}" in str(context.run_config.get("fails", "")).split(","):
+        raise RuntimeError("patient 4711 has no birthday")
     images, labels = blobs(number, int(context.run_config.get("samples", SAMPLES)))
     if str(number) in str(context.run_config["malicious"]).split(","):
         labels = np.where(labels == 0, 1, labels)
@@ -103,10 +105,11 @@ def options(config: Any) -> dict[str, Any]:
         else named_design("bch-15x8")
     )
     credentials = credentials_of(config)
+    tested = bool(config.get("tested", True))
     return {
-        "grouping": Grouping(design=design, clients=names),
+        "grouping": Grouping(design=design, clients=names) if tested else None,
         "privacy": int(config["privacy"]),
-        "validation": validation(),
+        "validation": validation() if tested else None,
         "rounds": int(config["rounds"]),
         "samples": dict.fromkeys(names, int(config.get("samples", SAMPLES))),
         "sums": SumSettings(timeout_seconds=float(config["timeout"]), colluders=1 if len(names) >= 15 else 0),
