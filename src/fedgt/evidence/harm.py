@@ -12,7 +12,6 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtr
-from scipy.stats import t as student
 
 from fedgt.errors import ShapeError
 from fedgt.evidence.contrast import Contrasts, Moved, moved
@@ -92,8 +91,8 @@ class Damage:
         """
         along = posterior[None] @ self.shifts.T
         freedom = len(self.shifts) - 1
-        by_class = student.sf(self._t(along, self.by_class)[1][0], freedom)
-        overall = student.sf(self._t(along, self.by_class.mean(axis=1, keepdims=True))[1][0, 0], freedom)
+        by_class = stdtr(freedom, -self._t(along, self.by_class)[1][0])
+        overall = stdtr(freedom, -self._t(along, self.by_class.mean(axis=1, keepdims=True))[1][0, 0])
         return min(1.0, 2.0 * float(min(overall, by_class.min() * by_class.size)))
 
     def _along(self, sets: BoolArray | FloatArray, shift: Moved | None = None) -> tuple[FloatArray, FloatArray]:
@@ -285,7 +284,7 @@ def label_under_attack(found: Damage, posterior: npt.ArrayLike) -> LabelFinding:
     """
     moved = np.asarray(posterior, dtype=np.float64)[None] @ found.shifts.T
     slopes, t = found._t(moved, found.by_class)
-    raw = student.sf(t[0], len(found.shifts) - 1)
+    raw = stdtr(len(found.shifts) - 1, -t[0])
     order = np.argsort(raw, kind="stable")
     corrected = np.minimum(np.maximum.accumulate(raw[order] * np.arange(len(raw), 0, -1)), 1.0)
     worse = order[corrected < _SIGNIFICANT]
