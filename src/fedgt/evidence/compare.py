@@ -44,6 +44,16 @@ class GradedScreen:
         loss: float64[groups]: balanced validation loss of each group mean in nats; NaN where not tested.
         status: `tested`; `no-difference` (all group means are equal); `too-few-groups`.
         reason: The same in plain words, with the groups that were left out and why.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.evidence import graded_screen
+        >>> matrix = named_design("graded-15x10-b").matrix
+        >>> same = np.zeros((10, 4, 50))
+        >>> found = graded_screen(same, np.full((10, 4), 0.3), weights=matrix, samples=[100] * 15, erased=[False] * 10)
+        >>> found.status, found.evidence is None
+        ('no-difference', True)
     """
 
     evidence: GradedEvidence | MarginEvidence | None
@@ -85,6 +95,22 @@ def graded_screen(
 
     Raises:
         ShapeError: If the shapes do not fit, or there are not more features than groups.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.evidence import decode_graded, graded_screen
+        >>> matrix, rng = named_design("graded-15x10-b").matrix, np.random.default_rng(0)
+        >>> weights, attackers = matrix / matrix.sum(axis=1, keepdims=True), [2, 5, 11]
+        >>> layers = rng.normal(size=(15, 4, 50))  # what each client's layer differs by: four classes, 50 inputs
+        >>> layers[attackers, 1] += 2.0  # all of them push class 1
+        >>> losses = np.full((10, 4), 0.3) + rng.normal(scale=0.01, size=(10, 4))
+        >>> losses[:, 1] += weights[:, attackers].sum(axis=1)  # and its loss rises in their groups
+        >>> means = np.tensordot(weights, layers, axes=1)
+        >>> found = graded_screen(means, losses, weights=weights, samples=[100] * 15, erased=[False] * 10)
+        >>> suspects = decode_graded([found.evidence], clients=15, largest=7).flagged
+        >>> suspects.nonzero()[0].tolist()
+        [2, 5, 11]
     """
     layers, losses = as_numbers(features, "features"), as_numbers(class_losses, "losses")
     closed, w = as_flags(erased, "erasures"), as_numbers(weights, "weights")
@@ -180,7 +206,14 @@ def _along(tested: BoolArray, products: FloatArray, parts: Contrasts, line: Shif
 
 
 def too_few(tested: BoolArray, loss: FloatArray, omitted: str) -> GradedScreen:
-    """What a screen says where there are fewer than two contrasts."""
+    """What a screen says where there are fewer than two contrasts.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.evidence import too_few
+        >>> too_few(np.array([True, False]), np.array([0.3, np.nan]), "").status
+        'too-few-groups'
+    """
     return GradedScreen(
         evidence=None,
         tested=tested,
@@ -205,7 +238,14 @@ def no_difference(tested: BoolArray, loss: FloatArray, omitted: str) -> GradedSc
 
 
 def left_out(closed: BoolArray, broken: BoolArray, unscored: BoolArray) -> str:
-    """Which groups are not compared, and why; empty if all are."""
+    """Which groups are not compared, and why; empty if all are.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.evidence import left_out
+        >>> print(left_out(np.array([False, True]), np.array([False, False]), np.array([False, False])))
+        ; left out: group 1 (sum not opened)
+    """
     causes = ((closed, "sum not opened"), (broken, "features not finite"), (unscored, "validation loss not finite"))
     parts = [
         f"group{'s' if mask.sum() > 1 else ''} {', '.join(map(str, np.flatnonzero(mask).tolist()))} ({cause})"

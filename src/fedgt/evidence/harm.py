@@ -67,6 +67,16 @@ class Damage:
         shifts: float64[contrasts, clients]; see `Contrasts`.
         by_class: float64[contrasts, classes with samples]: of the mean loss of each class.
         classes: int64[classes with samples]: which classes these are.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.evidence import contrasts, damage
+        >>> matrix, rng = named_design("graded-15x10-b").matrix, np.random.default_rng(0)
+        >>> losses = 0.3 + 0.1 * matrix[:, [[2], [5]]].sum(axis=1) + rng.normal(scale=0.01, size=(10, 1))
+        >>> found = damage(contrasts(matrix, [100] * 15), losses)
+        >>> found.p_value(np.isin(np.arange(15), [2, 5]).astype(float)) < 0.01
+        True
     """
 
     shifts: FloatArray
@@ -213,6 +223,18 @@ class LabelFinding:
         labels: The classes that get significantly worse, worst first.
         rises: Their rises: mean loss of a group of malicious clients only less that of a group without any, in nats.
         p_values: Holm-corrected.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.evidence import contrasts, damage, label_under_attack
+        >>> matrix, rng = named_design("graded-15x10-b").matrix, np.random.default_rng(0)
+        >>> losses = 0.3 + rng.normal(scale=0.01, size=(10, 3))
+        >>> losses[:, 1] += 0.1 * matrix[:, [2, 5]].sum(axis=1)
+        >>> suspects = np.isin(np.arange(15), [2, 5]).astype(float)
+        >>> found = label_under_attack(damage(contrasts(matrix, [100] * 15), losses), suspects)
+        >>> found.kind, found.labels
+        ('targeted', (1,))
     """
 
     kind: AttackKind
@@ -232,6 +254,15 @@ def damage(parts: Contrasts, class_losses: npt.ArrayLike, *, label: int | None =
 
     Raises:
         ShapeError: If the shapes do not fit, a loss is not finite, or no class (or not the given label) has a sample.
+
+    Examples:
+        >>> from fedgt import named_design
+        >>> from fedgt.evidence import contrasts, damage
+        >>> matrix = named_design("graded-15x10-b").matrix
+        >>> hurt = matrix[:, [2, 5]].sum(axis=1)  # groups with clients 2 and 5 lose more
+        >>> losses = [[0.3 + 0.2 * number, 0.4] for number in hurt]
+        >>> damage(contrasts(matrix, [100] * 15), losses).classes.tolist()
+        [0, 1]
     """
     losses = as_numbers(class_losses, "losses")
     if losses.ndim != 2 or len(losses) != parts.transform.shape[1]:
@@ -259,6 +290,16 @@ def label_under_attack(found: Damage, posterior: npt.ArrayLike) -> LabelFinding:
     Args:
         found: The losses.
         posterior: float[clients]: P(malicious), or the accused clients as 0 and 1.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.evidence import contrasts, damage, label_under_attack
+        >>> matrix, rng = named_design("graded-15x10-b").matrix, np.random.default_rng(0)
+        >>> losses = 0.3 + rng.normal(scale=0.01, size=(10, 3))  # no class gets worse with anybody
+        >>> suspects = np.isin(np.arange(15), [2, 5]).astype(float)
+        >>> label_under_attack(damage(contrasts(matrix, [100] * 15), losses), suspects).kind
+        'none'
     """
     moved = np.asarray(posterior, dtype=np.float64)[None] @ found.shifts.T
     slopes, t = found._t(moved, found.by_class)

@@ -147,6 +147,20 @@ class GradedEvidence:
         compared: The contrasts themselves, if they are not of a layer; for `together`.
         tests: How many test rounds these are.
         opinion: A second kind of evidence, bool[B, clients] -> float64[B] in nats, if there is one; see `LayeredEvidence`.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.evidence import graded_screen
+        >>> matrix, rng = named_design("graded-15x10-b").matrix, np.random.default_rng(0)
+        >>> means = matrix @ rng.normal(size=(15, 200)) / matrix.sum(axis=1, keepdims=True)
+        >>> losses = rng.normal(0.3, 0.01, size=(10, 4))
+        >>> found = graded_screen(
+        ...     means.reshape(10, 4, 50), losses, weights=matrix, samples=[100] * 15, erased=[False] * 10
+        ... )
+        >>> nobody, one = np.zeros((1, 15), dtype=bool), np.eye(15, dtype=bool)[:1]
+        >>> bool(found.evidence.log_likelihood(one)[0] < found.evidence.log_likelihood(nobody)[0] + 3)  # honest clients only
+        True
     """
 
     hypotheses: tuple[Rows, ...]

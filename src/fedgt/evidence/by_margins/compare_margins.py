@@ -45,6 +45,20 @@ def margin_screen(
 
     Raises:
         ShapeError: If the shapes do not fit, the label has no sample, or fewer than four classes have.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.evidence import margin_screen
+        >>> matrix, rng = named_design("graded-15x10-b").matrix, np.random.default_rng(0)
+        >>> weights = matrix / matrix.sum(axis=1, keepdims=True)
+        >>> clients = rng.normal(size=(15, 6, 6))  # margins of six classes
+        >>> clients[[2, 5], 1, 4] += 30.0  # two of them label class 1 as class 4
+        >>> means = np.tensordot(weights, clients, axes=1)
+        >>> losses = rng.normal(0.3, 0.01, size=(10, 6))
+        >>> found = margin_screen(means, losses, classes=range(6), weights=weights, erased=[False] * 10)
+        >>> str(found.evidence.strongest)
+        'label 1 taken for 4'
     """
     rows, losses = as_numbers(margins, "margins"), as_numbers(class_losses, "losses")
     w, closed = as_numbers(weights, "weights"), as_flags(erased, "erasures")

@@ -57,6 +57,12 @@ class Hypothesis:
         freedom: Degrees of freedom of that scale.
         excess: By how much the logarithm of its energy exceeds what the scale predicts.
         log_prior: Of this attack, given that there is one.
+
+    Examples:
+        >>> from fedgt.evidence import Hypothesis
+        >>> flip = Hypothesis(labels=(1, 7), observed=[0.0], scale=1.0, freedom=10.0, excess=0.0, log_prior=-5.0)
+        >>> str(flip)
+        'label 1 taken for 7'
     """
 
     labels: tuple[int, ...]
@@ -91,6 +97,14 @@ def class_steps(logits: FloatArray, inputs: FloatArray, labels: IntArray) -> Flo
 
     Raises:
         ShapeError, CalibrationError: If the shapes or dtypes do not fit, or there is no sample.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.evidence import class_steps
+        >>> rng = np.random.default_rng(0)
+        >>> labels = np.repeat(np.arange(4), 5)
+        >>> class_steps(rng.normal(size=(20, 4)), rng.normal(size=(20, 8)), labels).shape
+        (4, 4, 4)
     """
     logits, labels = checked_scores(logits, labels)
     inputs = as_numbers(inputs, "inputs")

@@ -44,6 +44,18 @@ class MarginEvidence:
         shifts: float64[contrasts, clients]; see `Contrasts`.
         hypotheses: All of them.
         damage: The losses, by which the report names the labels that get worse.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.evidence import margin_screen
+        >>> matrix, rng = named_design("graded-15x10-b").matrix, np.random.default_rng(0)
+        >>> means = np.tensordot(matrix / matrix.sum(axis=1, keepdims=True), rng.normal(size=(15, 6, 6)), axes=1)
+        >>> losses = rng.normal(0.3, 0.01, size=(10, 6))
+        >>> found = margin_screen(means, losses, classes=range(6), weights=matrix, erased=[False] * 10)
+        >>> nobody = np.zeros((1, 15), dtype=bool)
+        >>> found.evidence.log_likelihood(nobody).tolist()
+        [0.0]
     """
 
     shifts: FloatArray
