@@ -23,7 +23,8 @@ class Deadline:
     Raises:
         SpecError: If the seconds are not above 0.
 
-    Example:
+    Examples:
+        >>> from fedgt.deadline import Deadline
         >>> Deadline(60.0).passed
         False
     """
