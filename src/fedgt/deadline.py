@@ -25,7 +25,7 @@ class Deadline:
 
     Examples:
         >>> from fedgt.deadline import Deadline
-        >>> Deadline(60.0).passed
+        >>> Deadline(60.0).passed()
         False
     """
 
@@ -37,7 +37,6 @@ class Deadline:
         self._clock = clock
         self._start = clock() if seconds < math.inf else 0.0
 
-    @property
     def passed(self) -> bool:
         """Whether the time is up."""
         return self.seconds < math.inf and self._clock() - self._start >= self.seconds
@@ -48,7 +47,7 @@ class Deadline:
         Raises:
             OutOfTimeError: If so.
         """
-        if self.passed:
+        if self.passed():
             raise OutOfTimeError(f"not done after {self.seconds:g} s; give it more seconds")
 
     def part(self, share: float) -> "Deadline":

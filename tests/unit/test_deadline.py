@@ -26,11 +26,11 @@ def test_a_deadline_passes_after_its_seconds_and_not_before() -> None:
     half = deadline.part(0.5)
     seen = []
     for now[0] in (100.0, 102.4, 102.5, 104.9, 105.0):
-        seen.append((half.passed, deadline.passed))
+        seen.append((half.passed(), deadline.passed()))
     assert seen == [(False, False), (False, False), (True, False), (True, False), (True, True)]
     with pytest.raises(OutOfTimeError, match="not done after 5 s"):
         deadline.check()
-    assert not NEVER.passed
+    assert not NEVER.passed()
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, math.nan])

@@ -89,7 +89,7 @@ def privacy(
             )
         )
         return
-    more = f"; not settled in {seconds:g} s, more time: --seconds" if deadline.part(_SHARE_OF_R).passed else ""
+    more = f"; not settled in {seconds:g} s, more time: --seconds" if deadline.part(_SHARE_OF_R).passed() else ""
     bound = "" if found.support.exact else f" at least (a combination of {found.support.upper} exists{more})"
     helped = f" with {colluding} colluding" if colluding else ""
     typer.echo(f"r = {found.r}{bound}{helped}: no combination of {len(names)} aggregates mixes fewer clients")

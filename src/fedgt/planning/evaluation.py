@@ -268,7 +268,7 @@ def _keeps_promise(design: Design, demands: Demands, r: int, rng: np.random.Gene
         missing = np.argsort(rng.random((_DROPOUT_SETS, n)), axis=1)[:, :k].tolist()
     kept = tried = 0
     for one in missing:
-        if tried and deadline.passed:
+        if tried and deadline.passed():
             break
         tried += 1
         rest = np.delete(design.matrix, one, axis=1)

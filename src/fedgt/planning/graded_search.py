@@ -158,11 +158,11 @@ def search_graded(
     total = restarts * moves + polish
     best: _Climb | None = None
     for restart, child in enumerate(rng.spawn(restarts)):
-        if deadline.passed:
+        if deadline.passed():
             break
         climb = _Climb(demands, n_max, child)
         for done in range(moves):
-            if deadline.passed:
+            if deadline.passed():
                 break
             climb.move()
             if progress is not None:
@@ -173,7 +173,7 @@ def search_graded(
         return None
     best.begin_polish(step)
     for done in range(polish):
-        if deadline.passed:
+        if deadline.passed():
             break
         best.move()
         if progress is not None:

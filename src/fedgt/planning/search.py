@@ -138,7 +138,7 @@ def search(
     looked_at = work.looked_at - (len(work.designs) - len(found))
     meeting = [one for one in found if _meets(one, demands)]
     if not meeting:
-        if first > 1 and not deadline.passed:  # with too few groups for the attackers, privacy may at least be kept
+        if first > 1 and not deadline.passed():  # with too few groups for the attackers, privacy may at least be kept
             fewer = candidates(demands.clients, groups=range(1, first), rng=rng, draws=min(draws, 4))
             found += _judged([one for one in fewer if _private(one, demands, memory)], demands, memory, seed, until)
         others = _judged(work.near, demands, memory, seed, until)
@@ -211,7 +211,7 @@ def _judged(
         turn[design.groups] = turn.get(design.groups, 0) + 1
     found: dict[int, Figures] = {}
     for _, place in sorted(turns):
-        if found and deadline.passed:
+        if found and deadline.passed():
             break
         found[place] = figures(designs[place], demands, memory=memory, seed=seed)
     return [found[place] for place in sorted(found)]
@@ -242,7 +242,7 @@ class _Work:
         family = list(candidates(self.demands.clients, groups=range(groups, groups + 1), rng=rng, draws=draws))
         self.planned += len(family)
         for design in family:
-            if deadline.passed:
+            if deadline.passed():
                 break
             self.looked_at += 1
             (keeping if _private(design, self.demands, self.memory) else near).append(design)
@@ -262,7 +262,7 @@ class _Work:
             self.improved[groups] = _climbed(self.demands, starts, moves, rng, self.memory, self.steps, deadline)
         tried = self.steps.count - before
         self.looked_at += tried
-        self.planned += moves if deadline.passed else tried
+        self.planned += moves if deadline.passed() else tried
         self.steps.done(moves - tried)
 
 
@@ -314,12 +314,12 @@ def _climbed(
     deadline: Deadline,
 ) -> list[Design]:
     """Improve the best designs of one number of groups by single moves; only what became better comes back."""
-    if not starts or moves == 0 or starts[0].groups == 1 or deadline.passed:
+    if not starts or moves == 0 or starts[0].groups == 1 or deadline.passed():
         return []
     scored = []
     for design in starts:
         scored.append((_objective(design, demands, memory), len(scored), design))
-        if deadline.passed:
+        if deadline.passed():
             break
     improved = []
     ranked = sorted(scored)[:_STARTS]
@@ -327,7 +327,7 @@ def _climbed(
         second = moves // _SECOND_SHARE if len(ranked) > 1 else 0
         best, score = start, reached
         for _ in range(moves - second if number == 0 else second):
-            if deadline.passed:
+            if deadline.passed():
                 break
             changed = _changed(best, demands.privacy, rng)
             steps.done()
@@ -394,7 +394,7 @@ def promising(
     for place, design in enumerate(designs):
         seen = memory.recall("glance", design, demands, lambda design=design: glance(design))  # type: ignore[misc]
         by_r.setdefault(seen["r"], []).append((seen["wrong"], place))
-        if deadline.passed:
+        if deadline.passed():
             break
     turns = [sorted(by_r[r]) for r in sorted(by_r, reverse=True)]
     chosen = [turn[k][1] for k in range(len(designs)) for turn in turns if k < len(turn)]
@@ -404,7 +404,7 @@ def promising(
 def _graded(
     demands: Demands, groups: int, moves: int, rng: np.random.Generator, steps: _Steps, deadline: Deadline
 ) -> list[Design]:
-    if moves == 0 or deadline.passed:
+    if moves == 0 or deadline.passed():
         return []
     polish = round(moves * _POLISH_SHARE / (1 + _POLISH_SHARE))
     found = search_graded(

@@ -67,7 +67,7 @@ def sampled_support(
     k, n = reduced.shape
     best: tuple[int, ...] | None = None
     for begin in range(0, bases, _SAMPLES_AT_ONCE):
-        if deadline.passed:
+        if deadline.passed():
             break
         batch = min(_SAMPLES_AT_ONCE, bases - begin)
         form = _Form.of(
