@@ -238,7 +238,8 @@ class _Work:
 
     def families(self, groups: int, draws: int, rng: np.random.Generator, deadline: Deadline) -> None:
         """Look through all families of one number of groups."""
-        keeping, near = [], []
+        keeping: list[Design] = []
+        near: list[Design] = []
         family = list(candidates(self.demands.clients, groups=range(groups, groups + 1), rng=rng, draws=draws))
         self.planned += len(family)
         for design in family:
@@ -316,7 +317,7 @@ def _climbed(
     """Improve the best designs of one number of groups by single moves; only what became better comes back."""
     if not starts or moves == 0 or starts[0].groups == 1 or deadline.passed():
         return []
-    scored = []
+    scored: list[tuple[tuple[float, float], int, Design]] = []
     for design in starts:
         scored.append((_objective(design, demands, memory), len(scored), design))
         if deadline.passed():
