@@ -56,7 +56,13 @@ class UsableScores:
         For means of scores, whose noise is compared between classes: a mean of raised scores moves less than the models do,
         and least in the classes that are raised most.
         """
-        left = ~self.rounded
+        return self._only(~self.rounded)
+
+    def of_classes(self, classes: IntArray) -> "UsableScores":
+        """The same, only with the samples of these classes; each model scores all classes as before."""
+        return self._only(np.isin(self.labels, classes))
+
+    def _only(self, left: BoolArray) -> "UsableScores":
         kept = self.kept.copy()
         kept[kept] = left
         return replace(
@@ -64,7 +70,7 @@ class UsableScores:
             models=tuple(None if one is None else one[left] for one in self.models),
             labels=self.labels[left],
             kept=kept,
-            rounded=np.zeros(int(left.sum()), dtype=np.bool_),
+            rounded=self.rounded[left],
         )
 
 

@@ -84,6 +84,8 @@ class MixedEvidence:
     def log_likelihood(self, sets: BoolArray | FloatArray, shift: Moved | None = None) -> FloatArray:
         """float64[B]: log-likelihood ratio of each set against noise; for the empty set, of honest clients against noise.
 
+        A set that moves no contrast leaves the sums as honest clients do: it has the likelihood of the empty set.
+
         Args:
             sets: bool[B, clients].
             shift: How far they move the contrasts of the first hypothesis, if it is known.
@@ -96,7 +98,7 @@ class MixedEvidence:
             same = np.array_equal(one.shift.shifts, first)
             ratios[number] = one.weight + one.shift.explained(members, known if same else None)
         likelihood = ratios[0] if len(ratios) == 1 else log_sum(ratios)
-        likelihood[~sets.any(axis=1)] = self.honest()
+        likelihood[~known.able] = self.honest()
         return likelihood
 
     def honest(self) -> float:
