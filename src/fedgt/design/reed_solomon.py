@@ -1,17 +1,17 @@
 """Groups by construction: for every number of clients and every r as many sums as r allows, with a proof of any size.
 
 k independent sums of n clients promise at most r = n - k + 1. A generalised Reed-Solomon code over GF(p) of length n and
-dimension k reaches this bound (I. S. Reed and G. Solomon, "Polynomial codes over certain finite fields", 1960): its words are
-v_j f(x_j) for the polynomials f of degree below k, and a polynomial has too few zeros for a word with fewer than n - k + 1
-entries. Read modulo p, the rows of a design here are such words:
+dimension k reaches this bound (I. S. Reed and G. Solomon, "Polynomial codes over certain finite fields", 1960). Its words
+are v_j f(x_j) for the polynomials f of degree below k, and a polynomial has too few zeros for a word with fewer than
+n - k + 1 entries. Read modulo p, the rows of a design here are such words:
 
 * **The first stage is a partition** of the clients into groups of at least r. With v_j = 1 / prod (x_j - x_z) over the z
   outside of client j's group, the indicator of a group is the word of prod (x - x_z) over the z outside, whose degree is at
   most n - r.
 * **Each later row has exactly r members**, the fewest that keep r: r clients in a circle, and up to a factor one word.
 
-The entries are whole numbers from 0 to p - 1, by which a client multiplies its update. **Proof**: let w be any combination of
-the rows over the rationals, scaled to coprime whole numbers. The rows are independent modulo p, so w modulo p is a
+The entries are whole numbers from 0 to p - 1, by which a client multiplies its update. **Proof**: let w be any combination
+of the rows over the rationals, scaled to coprime whole numbers. The rows are independent modulo p, so w modulo p is a
 combination of them and not zero; it is a word of the code, so at least r of its entries are not 0 modulo p, nor are those
 of w. Nothing is enumerated, and every part of the rows keeps r as well.
 """

@@ -1,9 +1,9 @@
 """Designs at the bound n - r + 1 that were searched: smaller entries than a construction has, each with a certificate.
 
-`searched.json` holds them. A certificate is a combination of the rows that mixes r clients; that no combination mixes fewer is
+`searched.json` holds them. A certificate is a combination of the rows that mixes r clients; that none mixes fewer is
 for `fedgt.privacy.minimum_support` to prove, which the tests do for every design. Those named `nested` begin with a
-partition of the clients, in those named `regular` every client has the same total, and both have the sum over everybody in
-their span.
+partition of the clients, in those named `regular` every client has the same total, and both have the sum over everybody
+in their span.
 """
 
 import json

@@ -51,7 +51,8 @@ class StagedDesign:
             raise DesignError(f"design {self.name!r}: group {int(given.any(axis=1).argmin())} has no members")
         if not self.stages or min(self.stages) < 1 or sum(self.stages) != len(given):
             raise DesignError(
-                f"design {self.name!r}: stages of {self.stages} rows; positive numbers that add up to {len(given)} are needed"
+                f"design {self.name!r}: stages of {self.stages} rows; positive numbers that add up to {len(given)} are "
+                "needed"
             )
         object.__setattr__(self, "matrix", frozen(given, np.int64))
 
