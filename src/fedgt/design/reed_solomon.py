@@ -156,11 +156,11 @@ class _Basis:
         for pivot, known in self._rows.items():
             if factor := left[pivot]:
                 left = [(a - factor * b) % p for a, b in zip(left, known, strict=True)]
-        pivot = next((j for j, one in enumerate(left) if one), None)
-        if pivot is None:
+        place = next((j for j, one in enumerate(left) if one), None)
+        if place is None:
             return False
-        inverse = pow(left[pivot], -1, p)
-        self._rows[pivot] = [one * inverse % p for one in left]
+        inverse = pow(left[place], -1, p)
+        self._rows[place] = [one * inverse % p for one in left]
         return True
 
 
