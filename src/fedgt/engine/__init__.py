@@ -4,13 +4,14 @@ from fedgt.engine.aggregate import SecureSums, TakesSums, secure_sums
 from fedgt.engine.endpoint import Client, ClientEndpoint, TrainedModel
 from fedgt.engine.prekey_store import PrekeyStore
 from fedgt.engine.round_message import fingerprint
-from fedgt.engine.transport import Failure, LocalTransport, Transport
+from fedgt.engine.transport import Failure, LocalTransport, MeetingTransport, Transport
 
 __all__ = [
     "Client",
     "ClientEndpoint",
     "Failure",
     "LocalTransport",
+    "MeetingTransport",
     "PrekeyStore",
     "SecureSums",
     "TakesSums",

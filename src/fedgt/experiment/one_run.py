@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from fedgt._version import __version__
 from fedgt.engine import TakesSums
 from fedgt.errors import FedGTError, RunHaltedError
+from fedgt.experiment.attack_success import attack_success
 from fedgt.experiment.result import (
     AggregateRow,
     ClientRow,
@@ -17,6 +17,7 @@ from fedgt.experiment.result import (
     RunResult,
     RunStatus,
     TestRow,
+    Truth,
     json_number,
 )
 from fedgt.experiment.simulation import Simulation, simulate
@@ -26,7 +27,7 @@ from fedgt.federation import AggregateRecord, Verdict
 from fedgt.federation.rfa import GENERAL_POSITION
 from fedgt.federation.run import Step
 from fedgt.screen import balanced_accuracy, top1_accuracy
-from fedgt.train import ImageData, attack_accuracy
+from fedgt.train import ImageData
 from fedgt.types import Parameters
 
 OnRound = Callable[[int, int, RoundRow], None]
@@ -173,14 +174,11 @@ def run_steps(
 def _measured(spec: ExperimentSpec, simulation: Simulation, step: Step) -> RoundRow:
     predictions = simulation.model.predict(step.parameters, simulation.test_images)
     labels = simulation.test_labels
-    targeted = spec.attack.kind == "label-flip"
     return RoundRow(
         round=step.round,
         top1_accuracy=top1_accuracy(predictions, labels),
         balanced_accuracy=balanced_accuracy(predictions, labels),
-        attack_accuracy=attack_accuracy(predictions, labels, source=spec.attack.source, target=spec.attack.target)
-        if targeted
-        else None,
+        attack_accuracy=attack_success(spec, simulation, step.parameters, predictions),
         secure_sums=step.result.secure_sums,
         bytes_up=step.result.bytes_up,
         bytes_down=step.result.bytes_down,
@@ -194,7 +192,9 @@ def _client_rows(simulation: Simulation, verdicts: Mapping[str, Verdict]) -> tup
 
 
 def _client_row(simulation: Simulation, client: str, verdict: Verdict | None) -> ClientRow:
-    truth: Literal["malicious", "benign"] = "malicious" if client in simulation.malicious else "benign"
+    truth: Truth = (
+        "malicious" if client in simulation.malicious else "faulty" if client in simulation.faulty else "benign"
+    )
     if verdict is None:
         return ClientRow(
             id=client,

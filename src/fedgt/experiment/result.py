@@ -16,6 +16,9 @@ from fedgt.text_file import writing
 
 SCHEMA_VERSION = 1
 
+Truth = Literal["malicious", "faulty", "benign"]
+"""Of a client in a simulation; a faulty one is honest, but its data or software is broken."""
+
 RunStatus = Literal["finished", "stopped", "failed"]
 
 JsonNumber = float | Literal["inf", "-inf"] | None
@@ -35,7 +38,7 @@ class ClientRow(_Row):
     posterior: JsonNumber = Field(description="P(malicious | outcomes); null when nothing was tested.")
     log_odds: JsonNumber = Field(description="log P(benign | t) - log P(malicious | t), in nats.")
     groups: tuple[int, ...] = Field(description="0-based groups that the client sits in.")
-    truth: Literal["malicious", "benign"] | None = None
+    truth: Truth | None = None
 
 
 class RoundRow(_Row):
@@ -44,7 +47,9 @@ class RoundRow(_Row):
     round: int
     top1_accuracy: float
     balanced_accuracy: float
-    attack_accuracy: float | None = Field(description="Source samples classified as the target; label-flip only.")
+    attack_accuracy: float | None = Field(
+        description="How often the attack has its way: label flips and backdoors only."
+    )
     secure_sums: int = Field(description="Sums opened in this round.")
     bytes_up: int = Field(description="From the clients, all stages, real messages.")
     bytes_down: int

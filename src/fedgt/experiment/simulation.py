@@ -14,6 +14,7 @@ import numpy as np
 from fedgt.design import Design, default_design, from_matrix, named_design
 from fedgt.engine import ClientEndpoint, LocalTransport, TakesSums, secure_sums
 from fedgt.errors import DesignError, ProtocolError, SpecError
+from fedgt.experiment.attackers import attackers, failing, failing_behaviour, malicious_behaviours
 from fedgt.experiment.spec import ExperimentSpec, FaultSpec
 from fedgt.experiment.unmasked import UnmaskedSums
 from fedgt.federation import (
@@ -23,28 +24,23 @@ from fedgt.federation import (
 )
 from fedgt.grouping import Grouping, assign
 from fedgt.train import (
+    Behaviour,
     Cohort,
     ImageData,
     LocalTraining,
     LogisticRegression,
     Partition,
-    attack_named,
-    draw_malicious,
     load,
-    nested_malicious,
     partition_centres,
     partition_dirichlet,
     partition_iid,
     partition_single_class,
-    poison,
-    unusual_clients,
 )
 from fedgt.train.model import Model
 from fedgt.types import IntArray, Parameters
 
-_MOST_REDRAWS = 10_000
-_AMONG_UNUSUAL = {"nested": 0, "nested-neither": 0, "nested-one": 1, "nested-both": 2}
 _SEATS, _PARTITION, _MALICIOUS, _POISON, _INITIAL = range(5)  # independent streams of one seed
+_BROKEN = 6  # the run itself draws further rows from stream 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,6 +54,8 @@ class Simulation:
         initial: The first global model.
         clients: Client ids, by client number.
         malicious: The ids of the malicious clients: never given to the defence.
+        faulty: The ids of honest clients whose data or software is broken: never given to the defence either.
+        shape: (rows, columns) of an image, its channels one below the other.
         test_images: float32[samples, features] (uint8 for image networks), for the accuracies of the report.
         test_labels: int64[samples].
         begin_round: Tells the simulated clients which round begins and who takes part.
@@ -70,6 +68,8 @@ class Simulation:
     initial: Parameters
     clients: tuple[str, ...]
     malicious: frozenset[str]
+    faulty: frozenset[str]
+    shape: tuple[int, int]
     test_images: np.ndarray[tuple[int, ...], np.dtype[Any]]
     test_labels: IntArray
     begin_round: Callable[[int, Collection[str]], None]
@@ -115,15 +115,15 @@ def simulate(
     clients = tuple(f"client-{j:0{width}d}" for j in range(n))
     split = _partition(spec, data)
     grouping = _grouping(spec, clients) if spec.method == "fedgt" or spec.attack.require_clean_group else None
-    attackers = _attackers(spec, clients, grouping, split, data)
-    attack = attack_named(spec.attack.kind, source=spec.attack.source, target=spec.attack.target)
-    labels = poison(
-        data.train_labels,
-        attack=attack,
-        parts=[split.clients[j] for j in attackers],
-        classes=data.classes,
-        rng=_stream(spec, _POISON),
-    )
+    placed = attackers(spec, clients, grouping, split, data, rng=_stream(spec, _MALICIOUS))
+    malicious = sorted(j for _, numbers in placed for j in numbers)
+    behaviours: dict[str, Behaviour] = {}
+    for kind, numbers in placed:
+        behaviours |= malicious_behaviours(kind, numbers, clients, split, data, rng=_stream(spec, _POISON))
+    broken = _stream(spec, _BROKEN)
+    faulty = [(failure, j) for failure, numbers in failing(spec, malicious, rng=broken) for j in numbers]
+    for failure, j in faulty:
+        behaviours[clients[j]] = failing_behaviour(failure, j, split, data, rng=broken)
     model = _model(spec, data, data_dir)
     if spec.method == "fedgt" and spec.screen.layer != model.classification_layer:
         raise SpecError(
@@ -133,7 +133,7 @@ def simulate(
     cohort = Cohort(
         model=model,
         images=data.train_images,
-        labels=labels,
+        labels=data.train_labels,
         parts=dict(zip(clients, split.clients, strict=True)),
         training=LocalTraining(
             learning_rate=spec.training.learning_rate,
@@ -145,6 +145,7 @@ def simulate(
             class_weights=spec.training.class_weights,
         ),
         seed=spec.seed,
+        behaviours=behaviours,
     )
     faults = _Faults(spec.faults, clients)
     # A client refuses by itself what the ledger would refuse: a sum over fewer than the promised number.
@@ -176,7 +177,7 @@ def simulate(
         weighting=spec.federation.weighting,
         sums=spec.secure_aggregation,
         rfa=spec.rfa if spec.method == "rfa" else None,
-        excluded=[clients[j] for j in attackers] if spec.method == "oracle" else (),
+        excluded=[clients[j] for j in malicious] if spec.method == "oracle" else (),
         present=faults.present,
         name=f"{spec.digest[:12]}-{spec.seed}",
         seed=spec.seed,
@@ -188,7 +189,9 @@ def simulate(
         model=model,
         initial=model.initial(rng=_stream(spec, _INITIAL)),
         clients=clients,
-        malicious=frozenset(clients[j] for j in attackers),
+        malicious=frozenset(clients[j] for j in malicious),
+        faulty=frozenset(clients[j] for _, j in faulty),
+        shape=data.shape,
         test_images=data.test_images,
         test_labels=data.test_labels,
         begin_round=begin_round,
@@ -306,39 +309,3 @@ def _partition(spec: ExperimentSpec, data: ImageData) -> Partition:
 
 def _grouping(spec: ExperimentSpec, clients: tuple[str, ...]) -> Grouping:
     return assign(design_of(spec), clients, rng=_stream(spec, _SEATS))
-
-
-def _attackers(
-    spec: ExperimentSpec, clients: tuple[str, ...], grouping: Grouping | None, split: Partition, data: ImageData
-) -> list[int]:
-    rng = _stream(spec, _MALICIOUS)
-    for _ in range(_MOST_REDRAWS):
-        drawn = _drawn(spec, split, data, rng)
-        if not spec.attack.require_clean_group or grouping is None:
-            return drawn
-        ids = {clients[j] for j in drawn}
-        if any(not ids & set(grouping.members(i)) for i in range(grouping.design.groups)):
-            return drawn
-    raise SpecError(
-        f"attack.require_clean_group: {spec.attack.malicious} malicious clients contaminated every group in "
-        f"{_MOST_REDRAWS} draws; take fewer, or another design"
-    )
-
-
-def _drawn(spec: ExperimentSpec, split: Partition, data: ImageData, rng: np.random.Generator) -> list[int]:
-    count, n = spec.attack.malicious, spec.federation.clients
-    among = _AMONG_UNUSUAL.get(spec.attack.placement)
-    if among is None:
-        chosen = draw_malicious(clients=n, count=count, rng=rng)
-    else:
-        unusual: tuple[int, ...] = ()
-        if spec.attack.placement != "nested":
-            if data.centres is None or spec.data.partition != "centres":
-                raise SpecError(
-                    f'attack.placement = "{spec.attack.placement}" needs data.partition = "centres"; take "nested" or '
-                    '"uniform"'
-                )
-            unusual = unusual_clients(parts=split.clients, labels=data.train_labels, centres=data.centres)
-        chosen = nested_malicious(clients=n, count=count, unusual=unusual[:2], among=among, rng=rng)
-    drawn: list[int] = chosen.tolist()
-    return drawn

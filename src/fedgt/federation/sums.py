@@ -12,7 +12,6 @@ from fedgt.federation.participants import Federation
 from fedgt.secagg import GroupSum, RoundPlan, default_threshold, fit_fixed_point, tensor_specs, weiszfeld_encoding
 from fedgt.types import FloatArray, Parameters
 
-
 _SHOWN = {
     "range": "the sum is one that its members cannot reach",
     "vectors": "no vector of each client, the same in all its groups, fits the sums",
@@ -56,6 +55,7 @@ class RoundResult:
         bytes_down: To the clients, all stages.
         clipped: Entries clipped, over all open sums.
         warnings: What the user should know.
+        seconds: Stage -> wall-clock seconds, of all sums together.
     """
 
     parameters: Parameters
@@ -65,6 +65,7 @@ class RoundResult:
     bytes_down: int
     clipped: int
     warnings: tuple[str, ...]
+    seconds: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,6 +86,7 @@ class Taken:
             bytes_down=self.sums.bytes_down,
             clipped=sum(one.clipped for one in self.sums.sums),
             warnings=(*self.warnings, *warnings),
+            seconds=self.sums.seconds,
         )
 
 
@@ -275,4 +277,8 @@ def joined(first: RoundResult, second: RoundResult) -> RoundResult:
         bytes_down=first.bytes_down + second.bytes_down,
         clipped=first.clipped + second.clipped,
         warnings=(*first.warnings, *second.warnings),
+        seconds={
+            stage: first.seconds.get(stage, 0.0) + second.seconds.get(stage, 0.0)
+            for stage in (*first.seconds, *second.seconds)
+        },
     )
