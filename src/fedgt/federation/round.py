@@ -7,7 +7,7 @@ Nothing is opened before the ledger was asked. What the server learns is in the 
 its real weights and its status.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,7 +24,7 @@ from fedgt.federation.checks import check_decoder, check_test
 from fedgt.federation.measure import Measured, group_means, measured, real_rows
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
-from fedgt.federation.sums import RoundResult, joined, mean_update, plus, take, unusable
+from fedgt.federation.sums import RoundResult, Taken, joined, mean_update, plus, take, unusable
 from fedgt.federation.verdicts import Exclusion, exclude
 from fedgt.grouping import Grouping
 from fedgt.privacy import SpanMean, best_in_span, largest_kept_sum
@@ -91,12 +91,24 @@ class ScreeningRound:
 
 
 def training_round(
-    federation: Federation, parameters: Parameters, *, round: int, members: Sequence[str]
+    federation: Federation,
+    parameters: Parameters,
+    *,
+    round: int,
+    members: Sequence[str],
+    apart: Callable[[Sequence[str]], Sequence[tuple[str, ...]]] | None = None,
 ) -> RoundResult:
     """Secure FedAvg over the given clients: the new model is the old one plus the weighted mean update.
 
     If the sum cannot be opened (nobody answers, too few are left, the ledger refuses), the model stays as it is and the
     result says why. About a model that was summed before, as many of the clients are asked for as the promise allows.
+
+    Args:
+        federation: Who takes part.
+        parameters: The global model at the start of the round.
+        round: Its number.
+        members: Who trains.
+        apart: Who shares a sum, where they are not all in one: a sum that somebody spoils costs its own clients only.
 
     Raises:
         PrivacyError: If no sum about this model may be opened any more: the run needs other parameters to go on.
@@ -128,9 +140,16 @@ def training_round(
             f"{federation.ledger.promised} clients: go on with other parameters"
         )
     left = tuple(client for client in whole if client not in part)
-    taken = take(federation, parameters, round=round, purpose="training", groups=[part], test=False)
-    (total,) = taken.sums.sums
-    updated = parameters if total.total is None else plus(parameters, mean_update(total))
+    groups = [part] if apart is None or left else apart(part)
+    taken = take(federation, parameters, round=round, purpose="training", groups=groups, test=False)
+    opened = [one for one in taken.sums.sums if one.total is not None]
+    updated = parameters
+    if opened:
+        share = {one.group: one.weight / sum(each.weight for each in opened) for one in opened}
+        means = [(share[one.group], mean_update(one)) for one in opened]
+        updated = plus(
+            parameters, {name: np.sum([w * mean[name] for w, mean in means], axis=0) for name in means[0][1]}
+        )
     notes = (
         (
             f"round {round}: the global model is one that was summed before; {', '.join(left)} sat this round out, so that "
@@ -139,7 +158,8 @@ def training_round(
         if left
         else ()
     )
-    return taken.result(updated, (*notes, *unusable("the training sum", total)))
+    lost = [] if opened else [unusable("the training sum", one) for one in taken.sums.sums]
+    return taken.result(updated, (*notes, *(lost[0] if lost else ())))
 
 
 def screening_round(
@@ -206,7 +226,7 @@ def screening_round(
     sums = taken.sums.sums
     # An outcome speaks about those whose models are in the sum, not about those who were to be in it.
     real = _real_grouping(grouping, sums)
-    silent = _silent(grouping, present, sums)
+    silent = _silent(grouping, present, taken)
     means = group_means(federation, sums, parameters, real)
     found = measured(means, real, validation, screen, decoding, earlier, heard, seed)
     last = last or not found.repeatable
@@ -239,11 +259,15 @@ def _real_grouping(grouping: Grouping, sums: Sequence[GroupSum]) -> Grouping:
     return Grouping(design=design, clients=grouping.clients)
 
 
-def _silent(grouping: Grouping, present: Sequence[str], sums: Sequence[GroupSum]) -> dict[str, str]:
-    """Clients of the design whose model is in no sum through their own doing, with what happened to them."""
+def _silent(grouping: Grouping, present: Sequence[str], taken: Taken) -> dict[str, str]:
+    """Clients of the design whose model is in no sum through their own doing, with what happened to them.
+
+    Who has left a group that is at fault may be the victim of it: a dealer can make it leave.
+    """
     there = set(present)
     reasons = {client: "absent" for client in grouping.clients if client not in there}
-    for one in sums:
+    faulty = {group for fault in taken.sums.faults for group in fault.groups}
+    for one in (one for one in taken.sums.sums if one.group not in faulty):
         for client, reason in one.dropped.items():
             if client not in one.members:
                 reasons.setdefault(client, reason)

@@ -12,6 +12,7 @@ import logging
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
@@ -24,6 +25,7 @@ from fedgt.engine.endpoint import Client
 from fedgt.errors import RunHaltedError, SpecError
 from fedgt.federation.checks import check_plan, check_test
 from fedgt.federation.further import further_design
+from fedgt.federation.liars import Suspicions, parts
 from fedgt.federation.local import LocalClients
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.rfa import rfa_round
@@ -39,7 +41,7 @@ from fedgt.types import FloatArray, Parameters, SetEvidence, require_model
 _log = logging.getLogger(__name__)
 
 _ONE_BATCH = ("next-round", "negative-groups")
-_SEATS, _ROWS = 0, 5  # independent streams of the seed: who sits where, and further rows
+_SEATS, _ROWS, _PARTS = 0, 5, 6  # independent streams of the seed: who sits where, further rows, who trains together
 
 Purpose = Literal["training", "test", "weiszfeld"]
 
@@ -64,6 +66,7 @@ class RunState:
         next_test: The round of the next test; 0 where none is due.
         grouping: Who shares a group in it.
         decided: What follows from the tests so far if no further one can tell; None where they could not either.
+        suspicions: What the faults of the secure sums say by now.
 
     Examples:
         >>> import numpy as np
@@ -90,6 +93,7 @@ class RunState:
     next_test: int = 0
     grouping: Grouping | None = None
     decided: Exclusion | None = None
+    suspicions: Suspicions = field(default_factory=Suspicions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -379,14 +383,16 @@ class FederationRun:
         state, tested = self.state, 0 if self.grouping is None else self.grouping.design.groups
         if number > self.rounds_planned:
             return 0
+        # A fault of the round before makes several sums of one.
+        trained = 1 if number == 1 else max(1, len(self.federation.samples) // self._least)
         if number == state.round + 1:
-            return state.grouping.design.groups if number == state.next_test and state.grouping is not None else 1
+            return state.grouping.design.groups if number == state.next_test and state.grouping is not None else trained
         if self._agreed_tests:
-            return tested if number in self._agreed_tests else 1
+            return tested if number in self._agreed_tests else trained
         if number == self.screen.round and not state.tests:
             return max(1, tested)
         if state.next_test != number - 1 or state.grouping is None or not self._may_test_again(state.tests + 1):
-            return 1
+            return trained
         # New rows, or every row that was opened by then once more.
         return max(self.screen.more_groups, len(state.revealed) + state.grouping.design.groups)
 
@@ -420,6 +426,8 @@ class FederationRun:
                 excluded=state.excluded | set(screening.exclusion.excluded),
             )
             _log.info("round %d: %s", coming.round, screening.exclusion.reason)
+        state, liars = self._after_faults(state, coming, result)
+        news = (*(v for v in news if v.client not in {one.client for one in liars}), *liars)
         self._state = state
         step = Step(
             round=coming.round,
@@ -430,7 +438,7 @@ class FederationRun:
             screening=screening,
             verdicts=news,
             excluded=tuple(sorted(state.excluded)),
-            warnings=() if screening is None else _told(screening, news),
+            warnings=(*(() if screening is None else _told(screening, news)), *(one.reason for one in liars)),
         )
         if screening is not None:
             self._require_going_on(step, screening)
@@ -472,7 +480,7 @@ class FederationRun:
             )
             return result, None
         if coming.purpose != "test" or state.grouping is None or self.validation is None:
-            return training_round(self.federation, coming.parameters, round=coming.round, members=coming.members), None
+            return self._training(coming, state), None
         screening = screening_round(
             self.federation,
             coming.parameters,
@@ -491,6 +499,50 @@ class FederationRun:
             else state.tests + 1 >= self.screen.most_rounds or coming.round >= self.rounds_planned,
         )
         return screening.result, screening
+
+    @property
+    def _least(self) -> int:
+        """The fewest clients of a training sum."""
+        return max(self.federation.ledger.promised, self.federation.sums.colluders + 2)
+
+    def _training(self, coming: Coming, state: RunState) -> RoundResult:
+        """One sum over all; several, drawn anew, for some rounds after a fault that nobody has been left out for."""
+        apart = None
+        if state.suspicions.apart(coming.round, state.excluded):
+            rng = np.random.default_rng([self.seed, _PARTS, coming.round])
+            apart = partial(parts, suspicions=state.suspicions, least=self._least, rng=rng)
+        return training_round(
+            self.federation, coming.parameters, round=coming.round, members=coming.members, apart=apart
+        )
+
+    def _after_faults(
+        self, state: RunState, coming: Coming, result: RoundResult
+    ) -> tuple[RunState, tuple[Verdict, ...]]:
+        """Add the faults of a round up, and leave out whom they leave no doubt about."""
+        suspicions = state.suspicions.after(coming.round, result.faults)
+        accused = suspicions.accused(coming.members, state.excluded) if result.faults else {}
+        verdicts = tuple(
+            Verdict(
+                client=client,
+                verdict="exclude",
+                excluded=True,
+                reason=f"{client} is left out: it has broken the rules of the secure sums with P = {value:.4f}, by "
+                f"{len(suspicions.sets)} sets of clients with a liar in each",
+                posterior=value,
+                log_odds=float(np.log1p(-value) - np.log(value)) if value < 1 else -np.inf,
+                groups=(),
+            )
+            for client, value in accused.items()
+        )
+        return (
+            replace(
+                state,
+                suspicions=suspicions,
+                verdicts=MappingProxyType({**state.verdicts, **{v.client: v for v in verdicts}}),
+                excluded=state.excluded | set(accused),
+            ),
+            verdicts,
+        )
 
     def _after_test(self, state: RunState, screening: ScreeningRound) -> tuple[RunState, ScreeningRound]:
         """Add the evidence up and see whether another test follows; if none can, undecided clients are decided now."""
