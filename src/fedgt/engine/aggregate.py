@@ -29,6 +29,30 @@ class SecureSums:
         bytes_down: Bytes of all messages that were sent.
         seconds: Stage -> wall-clock seconds, clients and server together (the last one includes the opening).
         warnings: What the user should know about this plan.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import ClientEndpoint, LocalTransport, TrainedModel, secure_sums
+        >>> from fedgt.secagg import RoundPlan, fit_fixed_point, tensor_specs
+        >>> class Site:
+        ...     def train(self, parameters, *, round):
+        ...         return TrainedModel(parameters=dict(parameters), samples=1)
+        >>> names, model = ("ada", "bob", "cleo"), {"weight": np.zeros(2)}
+        >>> encoding = fit_fixed_point(clip=8.0, fraction_bits=24, weight_sum=3)
+        >>> plan = RoundPlan(
+        ...     run="example",
+        ...     round=1,
+        ...     purpose="training",
+        ...     groups=(names,),
+        ...     thresholds=(3,),
+        ...     weights=dict.fromkeys(names, 1),
+        ...     encoding=encoding,
+        ...     tensors=tensor_specs(model),
+        ... )
+        >>> transport = LocalTransport({name: ClientEndpoint(name, Site()).handle for name in names})
+        >>> taken = secure_sums(transport, plan, model, authorise=lambda members: ("not today",), timeout=10.0)
+        >>> taken.sums[0].status, taken.bytes_up > 0
+        ('erased', True)
     """
 
     sums: tuple[GroupSum, ...]
@@ -92,6 +116,29 @@ def secure_sums(
     Raises:
         ShapeError: If parameters or center do not have the plan's tensors, or the center is missing or superfluous.
         ProtocolError: If `authorise` does not answer for each group; what it raises itself is passed on.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import ClientEndpoint, LocalTransport, TrainedModel, secure_sums
+        >>> from fedgt.secagg import RoundPlan, fit_fixed_point, tensor_specs
+        >>> class Site:
+        ...     def train(self, parameters, *, round):
+        ...         return TrainedModel(parameters={"weight": parameters["weight"] + 1.0}, samples=1)
+        >>> names, model = ("ada", "bob", "cleo"), {"weight": np.zeros(2)}
+        >>> plan = RoundPlan(
+        ...     run="example",
+        ...     round=1,
+        ...     purpose="training",
+        ...     groups=(names,),
+        ...     thresholds=(3,),
+        ...     weights=dict.fromkeys(names, 1),
+        ...     encoding=fit_fixed_point(clip=8.0, fraction_bits=24, weight_sum=3),
+        ...     tensors=tensor_specs(model),
+        ... )
+        >>> transport = LocalTransport({name: ClientEndpoint(name, Site()).handle for name in names})
+        >>> taken = secure_sums(transport, plan, model, authorise=lambda members: (None,) * len(members), timeout=10.0)
+        >>> taken.sums[0].status, taken.sums[0].total["weight"].round(3).tolist()
+        ('open', [3.0, 3.0])
     """
     _require_tensors(plan, parameters, "parameters")
     if (center is not None) != (plan.task == "weiszfeld"):

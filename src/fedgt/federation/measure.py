@@ -24,6 +24,7 @@ from fedgt.evidence import (
     UsableScores,
     class_losses,
     class_steps,
+    classes_to_compare,
     decode_graded,
     evidence_of_difference,
     graded_screen,
@@ -45,7 +46,7 @@ from fedgt.federation.sums import mean_update, plus
 from fedgt.grouping import Grouping
 from fedgt.screen import ScreenResult, all_negative, cluster_screen, layer_features, measure
 from fedgt.secagg import GroupSum
-from fedgt.types import NEGATIVE, BoolArray, FloatArray, Outcomes, Parameters, SetEvidence
+from fedgt.types import NEGATIVE, BoolArray, FloatArray, IntArray, Outcomes, Parameters, SetEvidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -267,11 +268,27 @@ def _graded(test: GroupMeans, validation: Validation, settings: ScreenSettings, 
     for group, one_score in enumerate(by_scores.models[1:]):
         if one_score is not None and len(present):
             margin[group] = margins(one_score, by_scores.labels)
+    finite = ~erased & np.isfinite(margin).all(axis=(1, 2))
+    chosen = classes_to_compare(margin[finite], weights[finite], present, label)
+    of = None
+    share = float(counts[chosen].sum() / max(counts.sum(), 1))
+    if len(chosen) < len(present):
+        of, present, counts = losses.shape[1], present[chosen], counts[chosen]
+        by_scores, margin = by_scores.of_classes(present), margin[:, chosen][:, :, present]
+    columns = np.arange(losses.shape[1]) if of is None else present
     steps = None
     if settings.features == "margins" or len(present) >= FEWEST_CLASSES:
-        steps = _steps(test.start, by_scores, validation)
+        steps = _steps(test.start, by_scores, validation, columns)
     by_margins = partial(
-        margin_screen, margin, losses, classes=present, weights=weights, erased=erased, steps=steps, label=label
+        margin_screen,
+        margin,
+        losses,
+        classes=present,
+        weights=weights,
+        erased=erased,
+        steps=steps,
+        label=label,
+        of=of,
     )
     if settings.features == "margins":
         return by_margins()
@@ -286,10 +303,10 @@ def _graded(test: GroupMeans, validation: Validation, settings: ScreenSettings, 
     opinion = SecondOpinion(
         spread=label_spread(
             margin[heard],
-            margins(first, by_scores.labels),
+            margins(first, by_scores.labels)[:, columns],
             steps=steps,
             weights=weights[heard],
-            samples=test.samples,
+            samples=np.array(test.samples) * share,
             counts=counts,
         ),
         test=by_margins,
@@ -309,8 +326,8 @@ def _why_no_opinion(validation: Validation) -> str:
     return f"no second opinion, because {cause}: clients that own other classes may be accused"
 
 
-def _steps(parameters: Parameters, used: UsableScores, validation: Validation) -> FloatArray | None:
-    """How training on whole classes moves the margins; None where the inputs of the classification layer are not known."""
+def _steps(parameters: Parameters, used: UsableScores, validation: Validation, columns: IntArray) -> FloatArray | None:
+    """How training on whole classes moves the margins of these columns; None where the layer's inputs are not known."""
     start, whole = used.models[0], [one for one in used.models[1:] if one is not None and np.isfinite(one).all()]
     if validation.inputs is None or start is None or not whole:
         return None
@@ -319,7 +336,7 @@ def _steps(parameters: Parameters, used: UsableScores, validation: Validation) -
     inputs = np.asarray(validation.inputs(parameters), dtype=np.float64)[used.kept]
     if not (np.isfinite(halfway).all() and np.isfinite(inputs).all()):
         return None
-    return class_steps(halfway, inputs, used.labels)
+    return class_steps(halfway, inputs, used.labels)[:, :, columns]
 
 
 def _also(note: str) -> str:

@@ -26,6 +26,19 @@ class AggregateRecord:
         reason: Why it is not open; empty when it is.
         dropped: Client -> what happened to it.
         model: SHA-256 of the global model that it is about: sums about one model can be combined, whatever their rounds.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import FederationRun, TrainedModel
+        >>> class Site:
+        ...     def train(self, parameters, *, round):
+        ...         return TrainedModel(parameters=dict(parameters), samples=10)
+        >>> sites = {name: Site() for name in ("ada", "bob", "cleo", "dan")}
+        >>> run = FederationRun(sites, privacy=4, samples=dict.fromkeys(sites, 10), rounds=1)
+        >>> (step,) = run.rounds({"weight": np.zeros(2)})
+        >>> record = step.result.records[0]
+        >>> record.status, record.members, record.weights
+        ('open', ('ada', 'bob', 'cleo', 'dan'), (10.0, 10.0, 10.0, 10.0))
     """
 
     round: int
@@ -51,6 +64,18 @@ class RoundResult:
         clipped: Entries clipped, over all open sums.
         warnings: What the user should know.
         seconds: Stage -> wall-clock seconds, of all sums together.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import FederationRun, TrainedModel
+        >>> class Site:
+        ...     def train(self, parameters, *, round):
+        ...         return TrainedModel(parameters=dict(parameters), samples=10)
+        >>> sites = {name: Site() for name in ("ada", "bob", "cleo", "dan")}
+        >>> run = FederationRun(sites, privacy=4, samples=dict.fromkeys(sites, 10), rounds=1)
+        >>> (step,) = run.rounds({"weight": np.zeros(2)})
+        >>> step.result.secure_sums, step.result.clipped
+        (1, 0)
     """
 
     parameters: Parameters
