@@ -12,6 +12,11 @@ from fedgt.federation.participants import Federation
 from fedgt.secagg import GroupSum, RoundPlan, default_threshold, fit_fixed_point, tensor_specs, weiszfeld_encoding
 from fedgt.types import FloatArray, Parameters
 
+_SHOWN = {
+    "range": "the sum is one that its members cannot reach",
+    "vectors": "no vector of each client, the same in all its groups, fits the sums",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregateRecord:
@@ -209,6 +214,12 @@ def take(
         warnings += [
             f"round {round}, {purpose}, group {one.group}: {client} {what}" for client, what in one.faults.items()
         ]
+    warnings += [
+        f"round {round}, {purpose}, {'group' if len(fault.groups) == 1 else 'groups'} "
+        f"{', '.join(map(str, fault.groups))}: at least one of {', '.join(fault.suspects)} has broken the rules "
+        f"({_SHOWN[fault.kind]}); no sum of {'it' if len(fault.groups) == 1 else 'them'} is used"
+        for fault in sums.faults
+    ]
     clipped = sum(one.clipped for one in sums.sums)
     if clipped:
         warnings.append(
