@@ -118,8 +118,10 @@ def proved(matrix: IntArray, proof: CodeProof) -> bool:
     Examples:
         >>> from fedgt.design import proved, reed_solomon
         >>> design, proof = reed_solomon(8, 3)
-        >>> proved(design.matrix, proof), proved(design.matrix + 1, proof)
-        (True, True)
+        >>> other = design.matrix.copy()
+        >>> other[0, 0] += 1
+        >>> proved(design.matrix, proof), proved(other, proof)
+        (True, False)
     """
     n, p, r = matrix.shape[1], proof.prime, proof.privacy
     x, v = proof.points, proof.multipliers

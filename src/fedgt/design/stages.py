@@ -33,7 +33,8 @@ class StagedDesign:
 
     Examples:
         >>> from fedgt.design import StagedDesign
-        >>> design = StagedDesign(matrix=[[1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0]], stages=(2, 1), name="nested", source="by hand")
+        >>> rows = [[1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0]]
+        >>> design = StagedDesign(matrix=rows, stages=(2, 1), name="nested", source="by hand")
         >>> design.stages  # two sums first, a third one only if they look suspicious
         (2, 1)
     """
