@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedgt.decode.ranked import RankedSet
+from fedgt.defaults import BETA, NOBODY, UNDECIDED
 from fedgt.errors import SpecError
 from fedgt.evidence.attacks import (
     EXPLAINED,
@@ -40,9 +41,9 @@ def decode_graded(
     *,
     clients: int,
     largest: int,
-    nobody: float = 0.5,
-    beta: float = 0.5,
-    undecided: float = 0.02,
+    nobody: float = NOBODY,
+    beta: float = BETA,
+    undecided: float = UNDECIDED,
     best: int = 10,
 ) -> GradedDecoding:
     """Name the malicious clients.

@@ -13,6 +13,7 @@ import numpy as np
 from fedgt.decode.compiled import count_log_weights
 from fedgt.decode.priors import CountPrior, Prior, log_or_minus_infinity
 from fedgt.decode.ranked import RankedSet
+from fedgt.defaults import NOBODY
 from fedgt.errors import ContradictoryOutcomesError, DesignError, ShapeError, SpecError
 from fedgt.types import BoolArray, FloatArray, IntArray, SetEvidence, frozen
 
@@ -70,7 +71,7 @@ class SetPosterior:
     sets: int
 
 
-def sparse_prior(clients: int, largest: int, *, nobody: float = 0.5) -> CountPrior:
+def sparse_prior(clients: int, largest: int, *, nobody: float = NOBODY) -> CountPrior:
     """Nobody is malicious with probability `nobody`; else n_m is uniform on 1..largest, each set of a size equally likely.
 
     Few sets of a small size share its probability, many of a large one: of two sets that explain the same sums the smaller

@@ -28,10 +28,10 @@ class SecondOpinion:
     Examples:
         >>> import numpy as np
         >>> from fedgt.evidence import SecondOpinion
-        >>> def margins_of_the_same_sums():
+        >>> def margins_of_the_same_sums(aside):
         ...     raise AssertionError("not asked: clients own the classes evenly")
         >>> opinion = SecondOpinion(spread=0.1, test=margins_of_the_same_sums, heard=np.ones(15, dtype=bool))
-        >>> opinion(np.eye(15, dtype=bool)[:1]).tolist()
+        >>> opinion(np.eye(15, dtype=bool)[:1], np.zeros(15, dtype=bool)).tolist()
         [nan]
     """
 
