@@ -1,16 +1,19 @@
 """The engine: carries the messages of secure sums to clients and back, and runs the clients' end."""
 
 from fedgt.engine.aggregate import SecureSums, TakesSums, secure_sums
+from fedgt.engine.announced import Announced, OnStage
 from fedgt.engine.endpoint import Client, ClientEndpoint, TrainedModel
 from fedgt.engine.prekey_store import PrekeyStore
 from fedgt.engine.round_message import fingerprint
 from fedgt.engine.transport import Failure, LocalTransport, Transport
 
 __all__ = [
+    "Announced",
     "Client",
     "ClientEndpoint",
     "Failure",
     "LocalTransport",
+    "OnStage",
     "PrekeyStore",
     "SecureSums",
     "TakesSums",

@@ -20,6 +20,7 @@ from fedgt.evidence import (
     GradedScreen,
     LabelFinding,
     MarginEvidence,
+    MarginTest,
     SecondOpinion,
     UsableScores,
     class_losses,
@@ -30,7 +31,6 @@ from fedgt.evidence import (
     label_spread,
     label_under_attack,
     left_out,
-    margin_screen,
     margins,
     outputs,
     together,
@@ -268,10 +268,9 @@ def _graded(
     steps = None
     if settings.features == "margins" or len(present) >= FEWEST_CLASSES:
         steps = _steps(parameters, by_scores, validation)
-    by_margins = partial(
-        margin_screen,
-        margin,
-        losses,
+    by_margins = MarginTest(
+        margins=margin,
+        class_losses=losses,
         classes=present,
         weights=weights,
         erased=erased,

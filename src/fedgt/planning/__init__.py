@@ -11,7 +11,7 @@ from fedgt.planning.expected import ExpectedErrors, expected, least_wrong
 from fedgt.planning.graded_search import GradedDesign, certify, search_graded
 from fedgt.planning.margin import Margin, draw_trials, margin, wrong_under_noise
 from fedgt.planning.picture import draw_tradeoff
-from fedgt.planning.plan_file import Plan, make_plan, plan_schema, read_plan, write_plan
+from fedgt.planning.plan_file import Plan, make_plan, plan_of, plan_schema, plan_text, read_plan, write_plan
 from fedgt.planning.search import RULES, SearchResult, search
 from fedgt.planning.ties import Ties, expected_wrong, ties
 
@@ -38,7 +38,9 @@ __all__ = [
     "least_wrong",
     "make_plan",
     "margin",
+    "plan_of",
     "plan_schema",
+    "plan_text",
     "read_plan",
     "require_possible",
     "search",
