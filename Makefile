@@ -44,7 +44,7 @@ $(VENV)/.engines: $(VENV)/.dev
 
 # ENGINES="simulation or tls" chooses among them.
 test-engines: $(VENV)/.engines ## Flower's simulation, SuperLink and SuperNodes on loopback, with faults and TLS (twelve minutes)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 0 -rs $(if $(ENGINES),-k "$(ENGINES)") tests/integration/test_flower_engines.py
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 0 -rs $(if $(ENGINES),-k "$(ENGINES)") tests/contract/test_engine_contract.py tests/integration/test_flower_engines.py
 
 $(VENV)/.torch: $(VENV)/.dev
 	$(PIP) install --quiet 'torch>=2.6'

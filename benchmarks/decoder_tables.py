@@ -115,7 +115,7 @@ def markdown(rows: list[dict[str, object]], design: Design) -> str:
             lines.append(line(str(strategy), p, values))
     lines += [
         "",
-        f"### {design.name}, true p = .05, the decoder assumes another",
+        f"### {design.name}, true p = 0.05, the decoder assumes another",
         "",
         head.replace("| p |", "| assumed p |"),
     ]
@@ -188,13 +188,15 @@ def main() -> None:
         writer.writerows(rows)
     parts = [
         "# Decoders: exact expected errors",
-        "Written by `python benchmarks/decoder_tables.py`; every number is an exact expectation over all sets of n_m "
-        "clients\nand all outcomes (belief propagation: 400 drawn outcomes). Objective: 0.5 P_MD + 0.5 P_FA with the "
-        "paper's 1/n\ncounts, every set counted, also those that contaminate all groups. kappa = .2, beta = .5.",
+        "Written by `python benchmarks/decoder_tables.py`. Every number is an exact expectation over all sets\n"
+        "of attackers and all outcomes. Belief propagation has 400 drawn outcomes. *n_m* is the number of\n"
+        "attackers, and *p* the probability that a test errs. The objective is 0.5 P_MD + 0.5 P_FA with\n"
+        "the paper's 1/n counts: attackers missed and honest clients accused, over the number of clients.\n"
+        "Every set counts, also those that leave no group clean. `kappa` is 0.2 and `beta` 0.5.",
         *(markdown(rows, design) for design in designs),
         "## The estimate of n_m",
         *(estimator_table(design) for design in designs),
-        "## Belief propagation against exact, p = .05",
+        "## Belief propagation against exact, p = 0.05",
         belief_table(),
     ]
     (RESULTS / "decoder.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedgt.design import named_design
-from fedgt.engine import ClientEndpoint, LocalTransport, PrekeyStore, TrainedModel, Transport, secure_sums
+from fedgt.engine import ClientEndpoint, LocalTransport, MeetingTransport, TrainedModel, Transport, secure_sums
 from fedgt.flower import FlowerTransport, InProcessGrid, client_app
 from fedgt.secagg import PrekeyRequest, RoundPlan, default_threshold, fit_fixed_point, tensor_specs
 
@@ -44,30 +44,30 @@ def plan(number: int, model: Any) -> RoundPlan:
     )
 
 
-def local() -> tuple[Transport, PrekeyStore | None]:
-    return LocalTransport({name: ClientEndpoint(name, Zero()).handle for name in NAMES}), None
+def local() -> Transport:
+    return LocalTransport({name: ClientEndpoint(name, Zero()).handle for name in NAMES})
 
 
-def flower() -> tuple[Transport, PrekeyStore | None]:
+def flower() -> Transport:
     app = client_app(lambda parameters, round, context: TrainedModel(parameters=parameters, samples=1))
     grid = InProcessGrid(app, {100 + number: {"partition-id": number} for number in range(15)})
-    prekeys = PrekeyStore(request=wanted(0))
-    transport = FlowerTransport(grid, NAMES, prekeys=prekeys, make_message=grid.message)
-    transport.roster.meet(60.0)
-    return transport, prekeys
+    transport = FlowerTransport(grid, NAMES, wait=0.0)
+    transport.prekeys.request = wanted(0)
+    transport.meet()
+    return transport
 
 
 def wanted(number: int) -> PrekeyRequest:
     return PrekeyRequest(run="overhead", round=number, groups=8)
 
 
-def seconds(make: Callable[[], tuple[Transport, PrekeyStore | None]]) -> list[float]:
-    (transport, prekeys), model = make(), {"w": np.zeros(DIMENSION, dtype=np.float32)}
+def seconds(make: Callable[[], Transport]) -> list[float]:
+    transport, model = make(), {"w": np.zeros(DIMENSION, dtype=np.float32)}
     times = []
     for number in range(REPEATS):
         agreed = plan(number, model)
-        if prekeys is not None:
-            prekeys.request = wanted(number + 1)
+        if isinstance(transport, MeetingTransport):
+            transport.prekeys.request = wanted(number + 1)
         began = time.perf_counter()
         sums = secure_sums(
             transport,
@@ -75,7 +75,6 @@ def seconds(make: Callable[[], tuple[Transport, PrekeyStore | None]]) -> list[fl
             model,
             authorise=lambda members: (None,) * len(members),
             timeout=60.0,
-            prekeys=prekeys,
         )
         times.append(time.perf_counter() - began)
         if any(one.status != "open" for one in sums.sums):

@@ -18,8 +18,8 @@ from flwr.serverapp.strategy import FedAvg, FedMedian, FedTrimmedAvg, Krum, Mult
 
 from fedgt.design import named_design
 from fedgt.engine import TrainedModel
-from fedgt.federation import Validation
-from fedgt.flower import FedGT, InProcessGrid, client_app
+from fedgt.federation import FederationRun, SumSettings, Validation
+from fedgt.flower import FlowerTransport, InProcessGrid, client_app
 from fedgt.grouping import assign
 from fedgt.train import Cohort, LocalTraining, LogisticRegression, load, partition_iid, poison
 from fedgt.train.attacks import LabelFlip
@@ -63,16 +63,18 @@ def by_fedgt(
         return cohort.trained(f"client-{context.node_config['partition-id']}", received, round=round)
 
     grid = InProcessGrid(client_app(train), {100 + number: {"partition-id": number} for number in range(CLIENTS)})
-    strategy = FedGT(
+    run = FederationRun(
+        FlowerTransport(grid, NAMES, wait=0.0),
         grouping=assign(named_design("graded-15x10-b"), NAMES, rng=np.random.default_rng(seed)),
         privacy=4,
         validation=validation,
         rounds=rounds,
+        test_rounds=(1,),
         samples=samples,
-        wait=0.0,
+        sums=SumSettings(timeout_seconds=600.0),
     )
-    records = list(strategy.start(grid, parameters))
-    return records[-1].parameters, records[-1].excluded
+    steps = list(run.rounds(parameters))
+    return steps[-1].parameters, steps[-1].excluded
 
 
 def main() -> None:

@@ -16,9 +16,10 @@ HERE = Path(__file__).parent
 EXTRAS = ("plots", "flower")
 HEAD = """# What an installation brings along
 
-The packages that come with fedgt, and those that its extras `plots` and `flower` add, in the versions of
-`requirements/lock.txt`, with the licences that the packages state. The extra `train` (torch and others) is not locked, nor
-are the tools of development. Written by `make reference`, for Linux on Python 3.11.
+The packages that come with fedgt, and those that its extras `plots` and `flower` add. They are in
+the versions of `requirements/lock.txt`, with the licences that they state. The extra `train` (torch
+and others) is not locked, nor are the tools of development. Written by `make reference`, for Linux
+on Python 3.11.
 
 | package | version | licence | needed by |
 |---|---|---|---|"""
@@ -37,7 +38,8 @@ pip compiles all of it unless told `--no-compile`, which adds 132 MB. The aim is
 | cryptography | 15 | keys, signatures, ciphers |
 | all others | 21 | fedgt itself 1.1 |
 
-numpy, scipy and scikit-learn are 202 MB, much of it their own tests and a library for linear algebra each.
+numpy, scipy and scikit-learn are 202 MB. Much of it is their own tests, and a library for linear
+algebra each.
 """
 
 

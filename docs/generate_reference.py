@@ -14,7 +14,6 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from fedgt.experiment import ExperimentSpec
-from fedgt.experiment.spec import FaultSpec
 from fedgt.planning import plan_schema
 from fedgt.record import result_schema
 from fedgt.report import report_schema
@@ -24,9 +23,10 @@ from reference_cli import cli_page
 HERE = Path(__file__).parent
 HEAD = """# The specification of a run
 
-`fedgt run SPEC.toml --out DIR` reads a TOML file with these keys; only `privacy` has no default. `--set section.key=value`
-changes any of them. The resolved specification, every default written out, is kept as `spec.toml` in the run folder; the
-SHA-256 of its canonical form is the `spec_hash` of the result ([schema](result.schema.json)). Written by `make reference`.
+`fedgt run SPEC.toml --out DIR` reads a TOML file with these keys. Only `privacy` has no default.
+`--set section.key=value` changes any of them. The specification with every default written out is
+kept as `spec.toml` in the run folder. The SHA-256 of its canonical form is the `spec_hash` of the
+result ([schema](result.schema.json)). Written by `make reference`.
 
 | key | values | default | meaning |
 |---|---|---|---|"""
@@ -47,17 +47,28 @@ def _default(field: FieldInfo) -> str:
     return "unset" if field.default is None else f"`{json.dumps(field.default)}`".replace('"', "")
 
 
+def _section(field: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
+    """The options that a key holds, if it holds any, and whether it may stand several times."""
+    kind = field.annotation
+    several = get_args(kind)[:1] if get_args(kind)[1:] == (Ellipsis,) else ()
+    found = several[0] if several else kind
+    return (found, bool(several)) if isinstance(found, type) and issubclass(found, BaseModel) else (None, False)
+
+
 def _rows(model: type[BaseModel], prefix: str = "") -> list[str]:
     rows = []
     for name, field in model.model_fields.items():
-        kind = field.annotation
-        section = FaultSpec if name == "faults" else kind
-        if isinstance(section, type) and issubclass(section, BaseModel):
-            title = f"[[{name}]]" if name == "faults" else f"[{name}]"
-            rows.append(f"| **{title}** | | | {(section.__doc__ or '').strip()} |")
-            rows += _rows(section, f"{name}.")
-        else:
+        section, several = _section(field)
+        if section is None:
             rows.append(f"| `{prefix}{name}` | {_values(field)} | {_default(field)} | {field.description or ''} |")
+            continue
+        title = f"[[{prefix}{name}]]" if several else f"[{prefix}{name}]"
+        known = issubclass(model, section)
+        says = (
+            f"{field.description} Its keys are those of [{prefix[:-1]}] that both have." if known else section.__doc__
+        )
+        rows.append(f"| **{title}** | | | {(says or '').strip()} |")
+        rows += [] if known else _rows(section, f"{prefix}{name}.")
     return rows
 
 

@@ -2,6 +2,7 @@
 
     python docs/measure_prose.py                         # the README and the tutorial
     python docs/measure_prose.py docs/limits.md --details
+    python docs/measure_prose.py --check                 # every page against the rules; the tests do so, too
 
 | column | meaning |
 |---|---|
@@ -19,13 +20,31 @@ term once, and a reader does not stumble over it again. A symbol is explained wh
 
 import argparse
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGES = (ROOT / "README.md", ROOT / "docs" / "tutorial.md")
+DOCS = ROOT / "docs"
+PAGES = (ROOT / "README.md", DOCS / "tutorial.md")
 LONGEST_LINE = 100
+LONGEST_SENTENCE = 30
+EASIEST, EASY = 50, 40
+"""The least reading ease of `PAGES`, and of all others."""
+
+WRITTEN_BY_COMMANDS = ("docs/reference/", "docs/results/reproduction/", "docs/changelog.md")
+PENDING = (
+    "CHANGELOG.md",
+    "docs/howto/choose-a-design.md",
+    "docs/howto/deploy.md",
+    "docs/howto/flower.md",
+    "docs/howto/own-model.md",
+    "docs/howto/read-a-report.md",
+    "docs/secure-aggregation.md",
+    "docs/threat-model.md",
+)
+"""Pages that do not keep the rules yet. A page that does is taken off this list, and none is put on it."""
 
 TERMS = {
     "accuracy", "aggregate", "aggregated", "aggregation", "client", "clients", "federated", "federation", "federations",
@@ -143,7 +162,8 @@ def measure(text: str) -> Measured:
     long_lines = []
     for number, line in enumerate(text.splitlines(), start=1):
         fenced ^= line.startswith("```")
-        if len(line) > LONGEST_LINE and not fenced and not line.lstrip().startswith(("|", "<", "![", "    ")):
+        code = fenced or line.startswith("    ")
+        if len(line) > LONGEST_LINE and not code and not line.lstrip().startswith(("|", "<", "![")):
             long_lines.append(number)
     return Measured(
         sentences=found,
@@ -154,6 +174,38 @@ def measure(text: str) -> Measured:
     )
 
 
+def faults(text: str, *, ease: float = EASY) -> list[str]:
+    """What a page has against the rules, in words; empty if it keeps them."""
+    one = measure(text)
+    long = [sentence for sentence, words in zip(one.sentences, one.words, strict=True) if words > LONGEST_SENTENCE]
+    found = [f"more than {LONGEST_SENTENCE} words: {sentence}" for sentence in long]
+    found += [f"no zero before the point: {number}" for number in one.no_zero]
+    found += [f"line {number} is longer than {LONGEST_LINE} characters" for number in one.long_lines]
+    if one.ease < ease:
+        found.append(f"reading ease {one.ease:.0f}, {ease:.0f} is needed")
+    return found
+
+
+def pages() -> dict[Path, float]:
+    """Every page that must keep the rules, and its least reading ease."""
+    paths = [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("examples/*/README.md")]
+    return {
+        path: EASIEST if path in PAGES else EASY
+        for path in sorted(paths)
+        if not path.relative_to(ROOT).as_posix().startswith(WRITTEN_BY_COMMANDS + PENDING)
+    }
+
+
+def _check() -> int:
+    """Print the faults of all pages; 1 if there are any."""
+    found = 0
+    for path, ease in pages().items():
+        for fault in faults(path.read_text(encoding="utf-8"), ease=ease):
+            print(f"{path.relative_to(ROOT)}: {fault}")
+            found += 1
+    return min(found, 1)
+
+
 def main() -> None:
     """Print a row for each page, and what is to be mended if asked."""
     parser = argparse.ArgumentParser(description="How hard is a page to read?")
@@ -161,7 +213,10 @@ def main() -> None:
         "pages", nargs="*", type=Path, default=PAGES, help="Markdown; the README and the tutorial if not given"
     )
     parser.add_argument("--details", action="store_true", help="also the sentences, symbols and numbers to mend")
+    parser.add_argument("--check", action="store_true", help="only say what every page has against the rules")
     asked = parser.parse_args()
+    if asked.check:
+        sys.exit(_check())
     print("| page | lines | ease | words, longest | numbers | symbols | no zero | long |")
     print("|---|---|---|---|---|---|---|---|")
     for page in asked.pages:

@@ -16,6 +16,14 @@ class FedGTError(Exception):
     """The root: catch this to catch everything that fedgt raises on purpose.
 
     Numbers that came from numpy are shown as numbers, whoever formats a message.
+
+    Examples:
+        >>> from fedgt import FedGTError, named_design
+        >>> try:
+        ...     named_design("bch-15x9")
+        ... except FedGTError as error:
+        ...     print(type(error).__name__)
+        DesignError
     """
 
     def __init__(self, *args: object) -> None:
@@ -64,6 +72,13 @@ class RunHaltedError(FedGTError, RuntimeError):
 
     Attributes:
         step: The round that it stopped after, with what was opened and decided; None where none was finished.
+
+    Examples:
+        >>> from fedgt import FedGTError, RunHaltedError
+        >>> issubclass(RunHaltedError, FedGTError) and issubclass(RunHaltedError, RuntimeError)
+        True
+        >>> RunHaltedError("nobody is left").step is None
+        True
     """
 
     def __init__(self, reason: str, step: object = None) -> None:

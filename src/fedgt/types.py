@@ -28,7 +28,14 @@ ScalarT = TypeVar("ScalarT", bound=np.generic)
 
 
 def frozen(array: npt.ArrayLike, dtype: type[ScalarT]) -> npt.NDArray[ScalarT]:
-    """A read-only copy, so that a frozen dataclass is frozen all the way down."""
+    """A read-only copy, so that a frozen dataclass is frozen all the way down.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.types import frozen
+        >>> frozen([1, 2, 3], np.int64).flags.writeable
+        False
+    """
     copy: npt.NDArray[ScalarT] = np.array(array, dtype=dtype)
     copy.setflags(write=False)
     return copy
@@ -42,6 +49,16 @@ def require_model(parameters: object) -> None:
 
     Raises:
         ShapeError: Names the tensor, what it is, and how to make an array of it.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.types import require_model
+        >>> require_model({"weight": np.zeros((10, 64))})  # raises if it is no model
+        >>> try:
+        ...     require_model({"weight": [0.0, 1.0]})
+        ... except ValueError as error:
+        ...     print(error)
+        tensor 'weight' of the model is a list; a numpy array is needed: make one of each with np.asarray(tensor)
     """
     if not isinstance(parameters, Mapping) or not parameters:
         what = "is empty" if isinstance(parameters, Mapping) else f"is a {type(parameters).__name__}"
@@ -73,6 +90,11 @@ def as_array(value: object, name: str, *, error: type[FedGTError] = ShapeError) 
 
     Raises:
         FedGTError: `error`, if rows have different lengths, or entries are no single values.
+
+    Examples:
+        >>> from fedgt.types import as_array
+        >>> as_array([[1, 2], [3, 4]], "rows").shape
+        (2, 2)
     """
     try:
         array = np.asarray(value)
@@ -85,7 +107,13 @@ def as_array(value: object, name: str, *, error: type[FedGTError] = ShapeError) 
 
 
 def as_numbers(value: object, name: str, *, error: type[FedGTError] = ShapeError) -> FloatArray:
-    """float64[...] out of whatever a user gives: booleans and integers too, NaN and infinity as they are; see `as_array`."""
+    """float64[...] out of whatever a user gives: booleans and integers too, NaN and infinity as they are; see `as_array`.
+
+    Examples:
+        >>> from fedgt.types import as_numbers
+        >>> as_numbers([True, False], "weights").tolist()
+        [1.0, 0.0]
+    """
     array = as_array(value, name, error=error)
     if array.dtype.kind not in "biuf":
         raise error(f"{name}: real numbers are needed, not dtype {array.dtype}")
@@ -93,7 +121,13 @@ def as_numbers(value: object, name: str, *, error: type[FedGTError] = ShapeError
 
 
 def as_flags(value: object, name: str) -> BoolArray:
-    """bool[...] out of whatever a user gives: booleans, or the numbers 0 and 1; see `as_array`."""
+    """bool[...] out of whatever a user gives: booleans, or the numbers 0 and 1; see `as_array`.
+
+    Examples:
+        >>> from fedgt.types import as_flags
+        >>> as_flags([1, 0], "erasures").tolist()
+        [True, False]
+    """
     array = as_array(value, name)
     if array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():
         raise ShapeError(f"{name}: true and false, or 1 and 0, are needed, not dtype {array.dtype} with other values")
@@ -101,7 +135,13 @@ def as_flags(value: object, name: str) -> BoolArray:
 
 
 def as_integers(value: object, name: str) -> IntArray:
-    """int64[...] out of whatever a user gives; see `as_array`."""
+    """int64[...] out of whatever a user gives; see `as_array`.
+
+    Examples:
+        >>> from fedgt.types import as_integers
+        >>> as_integers([3, 1], "labels").tolist()
+        [3, 1]
+    """
     array = as_array(value, name)
     if not array.size:
         return np.zeros(array.shape, dtype=np.int64)
@@ -117,6 +157,11 @@ def as_number(value: object, name: str, *, error: type[FedGTError] = SpecError) 
 
     Raises:
         FedGTError: `error`, if it is something else.
+
+    Examples:
+        >>> from fedgt.types import as_number
+        >>> as_number(3, "the clip")
+        3.0
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
         raise error(f"{name} = {value!r:.80}; a number is needed")
@@ -127,7 +172,13 @@ def as_number(value: object, name: str, *, error: type[FedGTError] = SpecError) 
 
 
 def as_count(value: object, name: str, *, error: type[FedGTError] = SpecError) -> int:
-    """An int out of one integer that is no truth value; see `as_number`."""
+    """An int out of one integer that is no truth value; see `as_number`.
+
+    Examples:
+        >>> from fedgt.types import as_count
+        >>> as_count(3, "rounds")
+        3
+    """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         raise error(f"{name} = {value!r:.80}; an integer is needed")
     return int(value)
@@ -143,6 +194,12 @@ class Outcomes:
 
     Raises:
         ShapeError: If the values are not one-dimensional or hold anything but 0, 1 and -1.
+
+    Examples:
+        >>> from fedgt import Outcomes
+        >>> outcomes = Outcomes.parse("1101?000")
+        >>> outcomes.negatives, int(outcomes.present.sum()), str(outcomes)
+        (4, 7, '1101?000')
     """
 
     values: npt.NDArray[np.int8]
@@ -202,6 +259,13 @@ class ErrorRates:
 
     Raises:
         SpecError: If a rate is not a probability.
+
+    Examples:
+        >>> from fedgt import ErrorRates
+        >>> ErrorRates(false_alarm=0.05, misdetection=0.10)
+        ErrorRates(false_alarm=0.05, misdetection=0.1)
+        >>> ErrorRates.symmetric(0.05).misdetection
+        0.05
     """
 
     false_alarm: float
@@ -217,54 +281,6 @@ class ErrorRates:
     def symmetric(cls, crossover: float) -> "ErrorRates":
         """The binary symmetric channel with crossover probability p, as in the paper."""
         return cls(false_alarm=crossover, misdetection=crossover)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CountLikelihoods:
-    """What each group says about *how many* of its members are malicious.
-
-    Attributes:
-        log_likelihood: For each group float64[size + 1]: log P(observation | q malicious members), q = 0..size; -inf where
-            impossible. A constant vector says nothing (an erased group).
-
-    Raises:
-        ShapeError: If a vector is empty, holds NaN or +inf, or rules every count out.
-    """
-
-    log_likelihood: tuple[FloatArray, ...]
-
-    def __post_init__(self) -> None:
-        """Freeze and check."""
-        try:
-            given = tuple(self.log_likelihood)
-        except TypeError:
-            raise ShapeError("log-likelihoods: one vector for each group is needed") from None
-        vectors = tuple(frozen(as_numbers(one, "log-likelihoods"), np.float64) for one in given)
-        for group, vector in enumerate(vectors):
-            if vector.ndim != 1 or len(vector) < 2 or np.isnan(vector).any() or (vector == np.inf).any():
-                raise ShapeError(
-                    f"group {group}: log-likelihoods of 0, 1, ..., size malicious members are needed, finite or -inf; got "
-                    f"shape {vector.shape}"
-                )
-            if np.isneginf(vector).all():
-                raise ShapeError(f"group {group}: every number of malicious members is ruled out")
-        object.__setattr__(self, "log_likelihood", vectors)
-
-    @classmethod
-    def exactly(cls, counts: Sequence[int | None], sizes: Sequence[int], *, error: float = 0.0) -> "CountLikelihoods":
-        """Groups that report the number of malicious members; None for a group without a report.
-
-        Args:
-            counts: The reported number of each group.
-            sizes: The number of members of each group.
-            error: The probability that a report is wrong, spread evenly over the other counts.
-        """
-        return cls(log_likelihood=tuple(_reported(q, size, error, at_least=False) for q, size in _pairs(counts, sizes)))
-
-    @classmethod
-    def at_least(cls, counts: Sequence[int | None], sizes: Sequence[int], *, error: float = 0.0) -> "CountLikelihoods":
-        """Groups that report "at least q malicious members" (q = 0 says nothing); see `exactly`."""
-        return cls(log_likelihood=tuple(_reported(q, size, error, at_least=True) for q, size in _pairs(counts, sizes)))
 
 
 class SetEvidence(Protocol):
@@ -321,25 +337,3 @@ class LayeredEvidence(ExplainingEvidence, Protocol):
     def lines(self, count: int) -> Sequence[SetEvidence]:
         """Evidence about lines between the two strongest shifts, for a search to start from."""
         ...
-
-
-def _pairs(counts: Sequence[int | None], sizes: Sequence[int]) -> list[tuple[int | None, int]]:
-    if len(counts) != len(sizes):
-        raise ShapeError(f"{len(counts)} reports for {len(sizes)} groups; one per group is needed (None for none)")
-    if min(sizes, default=1) < 1:
-        raise ShapeError(f"group sizes {list(sizes)}: a group has at least one member")
-    return [(q, int(size)) for q, size in zip(counts, sizes, strict=True)]
-
-
-def _reported(q: int | None, size: int, error: float, *, at_least: bool) -> FloatArray:
-    if not 0.0 <= error <= 1.0:
-        raise SpecError(f"the error of a report is {error}; a probability from 0 to 1 is needed")
-    if q is None:
-        return np.zeros(size + 1)
-    if not 0 <= q <= size:
-        raise ShapeError(f"a group of {size} members reports {q} malicious ones")
-    counts = np.arange(size + 1)
-    agrees = counts >= q if at_least else counts == q
-    wrong = error if at_least else error / size
-    chance = np.where(agrees, 1.0 - error, wrong)
-    return np.log(chance, out=np.full(size + 1, -np.inf), where=chance > 0)

@@ -13,11 +13,10 @@ from fedgt.decode import (
     IndependentPrior,
     Prior,
     compile,
-    decode_counts,
 )
 from fedgt.design import Design, from_matrix, named_design
 from fedgt.errors import ContradictoryOutcomesError, ShapeError, SpecError
-from fedgt.types import CountLikelihoods, ErrorRates, Outcomes
+from fedgt.types import ErrorRates, Outcomes
 
 RATES = ErrorRates(false_alarm=0.07, misdetection=0.03)
 Make = Callable[[Design, ErrorRates, Prior], CompiledDecoder]
@@ -182,16 +181,6 @@ def test_belief_propagation_stays_close_to_exact_on_15x8() -> None:
     assert error.mean() < 0.03
     flips = ((exact.log_odds < 0) != (loopy.log_odds < 0)).mean()
     assert flips < 0.03
-
-
-def test_belief_propagation_decodes_counts_exactly_without_cycles() -> None:
-    prior = IndependentPrior(prevalence=np.linspace(0.05, 0.6, 7))
-    evidence = CountLikelihoods.exactly([2, 1, None], TREE.group_sizes.tolist(), error=0.1)
-    exact = decode_counts(TREE, evidence, prior)
-    loopy = decode_counts(TREE, evidence, prior, method="belief-propagation")
-    assert loopy.status == "converged"
-    np.testing.assert_allclose(loopy.log_odds, exact.log_odds, atol=1e-5)
-    assert loopy.log_evidence == pytest.approx(exact.log_evidence, abs=1e-5)
 
 
 def test_a_count_prior_alone_comes_back_from_belief_propagation() -> None:

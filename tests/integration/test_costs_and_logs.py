@@ -26,7 +26,7 @@ from fedgt.secagg.agreement import Link, links_from_json, signatures_from_json
 from fedgt.secagg.frames import Sender, pack
 from fedgt.secagg.messages import read_begin_message, read_plan_message, read_stage_message
 from fedgt.secagg.prekeys import read_prekeys
-from flower_grid import SMALL, nodes, played
+from flower_grid import SMALL, nodes, over
 from secagg_lab import FOUR, allow, make_plan, play
 
 PLAN = make_plan("abcd", "abc")
@@ -208,8 +208,12 @@ def test_an_error_of_a_flower_node_with_five_megabytes_of_escapes_is_one_short_l
         return app.client(message, context)
 
     with caplog.at_level(logging.INFO, logger="fedgt"):
-        (record,) = played(InProcessGrid(hostile, nodes(5), SMALL), **SMALL | {"rounds": 1})
-    said = [*record.refused.values(), *(text for one in record.result.records for text in one.dropped.values())]
+        transport, run = over(InProcessGrid(hostile, nodes(5), SMALL), SMALL | {"rounds": 1})
+        (record,) = run.rounds(app.initial())
+    said = [
+        *transport.roster.refused.values(),
+        *(text for one in record.result.records for text in one.dropped.values()),
+    ]
     assert any("[2J" in text for text in said)
     lines = [line.getMessage() for line in caplog.records if line.name.startswith("fedgt")]
     assert any("[2J" in line for line in lines)

@@ -58,7 +58,7 @@ def test_who_is_malicious_never_reaches_the_defence(monkeypatch: pytest.MonkeyPa
     def lying(*args: Any, **kwargs: Any) -> Any:
         simulation = simulate(*args, **kwargs)
         history: Any = simulation.run.history
-        history._witness = dataclasses.replace(history._witness, malicious=frozenset())
+        history._witness = dataclasses.replace(history._witness, truth=dict.fromkeys(simulation.clients, "benign"))
         return simulation
 
     monkeypatch.setattr(module, "simulate", lying)

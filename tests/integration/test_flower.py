@@ -1,7 +1,6 @@
 """The whole federation on Flower's interfaces, with all nodes in this process."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,12 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAdam, FedAvg
 
 import flower_app as app
-from fedgt.engine import ClientEndpoint, LocalTransport, TrainedModel
+from fedgt.engine import TrainedModel
 from fedgt.errors import SpecError
-from fedgt.federation import DecodeSettings, Federation, ScreenSettings
-from fedgt.federation.round import screening_round, training_round
-from fedgt.flower import FedGT, InProcessGrid, adaptive, client_app, register
+from fedgt.federation import DecodeSettings, FederationRun, RfaSettings, SumSettings
+from fedgt.flower import InProcessGrid, adaptive, client_app, register
 from fedgt.privacy import Ledger
-from flower_grid import CONFIG, NAMES, SMALL, nodes, played, trips
+from flower_grid import CONFIG, NAMES, SMALL, nodes, over, played, steps, trips
 
 
 def test_fifteen_clients_in_eight_groups_find_the_one_that_flips_labels() -> None:
@@ -32,44 +30,71 @@ def test_fifteen_clients_in_eight_groups_find_the_one_that_flips_labels() -> Non
     assert len(rounds[0].result.records) == 8
     assert all(record.status == "open" for one in rounds for record in one.result.records)
     assert all("client-3" not in record.members for one in rounds[1:] for record in one.result.records)
-    assert all(one.refused == {} and one.halt == "" for one in rounds)
 
 
-def test_models_and_decisions_are_those_of_the_local_transport_to_the_last_bit() -> None:
-    """The spine, driven by hand, with the same training behind it."""
+class Site:
+    """The same training without Flower."""
 
-    class Local:
-        def __init__(self, number: int) -> None:
-            self.context = InProcessGrid(app.client, {1: {"partition-id": number}}, CONFIG).contexts[1]
+    def __init__(self, number: int, config: Mapping[str, Any]) -> None:
+        self.context = InProcessGrid(app.client, {1: {"partition-id": number}}, config).contexts[1]
 
-        def train(self, parameters: Any, *, round: int) -> TrainedModel:
-            return app.train(parameters, round, self.context)
+    def train(self, parameters: Any, *, round: int) -> TrainedModel:
+        return app.train(parameters, round, self.context)
 
-    strategy = app.federation(CONFIG)
-    federation = Federation(
-        run="local",
-        transport=LocalTransport({name: ClientEndpoint(name, Local(j)).handle for j, name in enumerate(NAMES)}),
-        ledger=Ledger(clients=NAMES, promised=4),
-        samples=dict.fromkeys(NAMES, app.SAMPLES),
-    )
-    first = screening_round(
-        federation,
-        app.initial(),
-        round=1,
-        grouping=strategy.grouping,
-        present=NAMES,
-        validation=strategy.validation,
-        screen=strategy.screen,
-        decoding=strategy.decoding,
-    )
-    second = training_round(federation, first.result.parameters, round=2, members=first.exclusion.kept)
-    rounds = played(InProcessGrid(app.client, nodes(), CONFIG), rounds=2)
-    assert rounds[0].screening is not None
-    assert [v.verdict for v in rounds[0].screening.exclusion.verdicts] == [v.verdict for v in first.exclusion.verdicts]
-    assert [app.digest(one.parameters) for one in rounds] == [
-        app.digest(first.result.parameters),
-        app.digest(second.parameters),
-    ]
+
+def local(config: Mapping[str, Any], **changes: Any) -> list[dict[str, Any]]:
+    """The rows of the same run over the local transport."""
+    sites = {name: Site(number, config) for number, name in enumerate(app.names_of(config))}
+    run = FederationRun(sites, **(app.options(config) | changes))
+    return [app.row(step, halt) for step, halt in app.stopping(run, app.initial())]
+
+
+TRAFFIC = ("seconds", "bytes_up", "bytes_down")
+
+
+def same(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys one round ahead are other bytes; nothing else may differ."""
+    return {key: value for key, value in row.items() if key not in TRAFFIC}
+
+
+FURTHER = {
+    "eight clients, two poisoners": (
+        CONFIG | {"clients": 8, "privacy": 3, "samples": 20, "malicious": "6,7", "rounds": 4},
+        {"client-6", "client-7"},
+        2,
+    ),
+    "eight clients, three poisoners": (
+        CONFIG | {"clients": 8, "privacy": 3, "malicious": "1,2,5", "rounds": 4},
+        {"client-1", "client-2", "client-5"},
+        1,
+    ),
+    "fifteen clients, three poisoners": (
+        CONFIG | {"malicious": "3,6,12", "rounds": 4},
+        {"client-3", "client-6", "client-12"},
+        3,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FURTHER)
+def test_everybody_is_named_in_as_many_tests_as_over_the_local_transport_with_the_same_bits(name: str) -> None:
+    """Clients that stay undecided are tested again at once, with rows of their own, whose keys were published ahead."""
+    config, poisoners, tests = FURTHER[name]
+    grid = InProcessGrid(app.client, nodes(int(config["clients"])), config)
+    pushed = trips(grid)
+    rounds = [app.row(step, halt) for step, halt in app.stopping(over(grid, config)[1], app.initial())]
+    assert [same(one) for one in rounds] == [same(one) for one in local(config)]
+    assert [one["purpose"] for one in rounds] == ["test"] * tests + ["training"] * (4 - tests)
+    assert set(rounds[-1]["excluded"]) == poisoners
+    assert [kind for kind, _ in pushed].count("query.fedgt_hello") == 1, "no keys were missing"
+
+
+@pytest.mark.parametrize("wanted", ["decide", "keep"])
+def test_without_further_tests_keys_are_published_for_one_sum(wanted: Any) -> None:
+    config = FURTHER["fifteen clients, three poisoners"][0]
+    _, run = over(InProcessGrid(app.client, nodes(), config), config, decode=DecodeSettings(on_undecided=wanted))
+    rounds = list(run.rounds(app.initial()))
+    assert [one.purpose for one in rounds] == ["test"] + ["training"] * 3
 
 
 def held(context: Context) -> list[bytes]:
@@ -98,7 +123,7 @@ def test_the_state_between_messages_holds_keys_and_shares_and_is_wiped() -> None
 def test_there_are_three_round_trips_a_round_and_one_to_get_acquainted() -> None:
     grid = InProcessGrid(app.client, nodes(5), SMALL)
     pushed = trips(grid)
-    played(grid, **SMALL)
+    played(grid, SMALL)
     stages = ["query.fedgt_begin", "train.fedgt_masked", "query.fedgt_finish"]
     assert [kind for kind, _ in pushed] == ["query.fedgt_hello", *stages, *stages]
 
@@ -114,7 +139,7 @@ def test_only_a_node_that_missed_the_end_of_a_round_is_asked_for_keys_again() ->
     failed: list[int] = []
     grid = InProcessGrid(forgetful, nodes(), CONFIG)
     pushed = trips(grid)
-    rounds = played(grid, rounds=3, privacy=3)
+    rounds = played(grid, CONFIG | {"rounds": 3, "privacy": 3})
     assert [to for kind, to in pushed if kind == "query.fedgt_hello"] == [list(range(100, 115)), [105]]
     # Its vector was in the sums already; in the rounds after it is as any other, and the excluded one is left in peace.
     assert all("client-5" in record.members for one in rounds[1:] for record in one.result.records)
@@ -124,7 +149,7 @@ def test_only_a_node_that_missed_the_end_of_a_round_is_asked_for_keys_again() ->
 
 def test_between_two_rounds_a_state_holds_fresh_keys_for_the_next_and_no_session() -> None:
     grid = InProcessGrid(app.client, nodes(5), SMALL)
-    records = app.federation(SMALL).start(grid, app.initial())
+    records = steps(grid, SMALL)
     next(records)
     between = [held(context)[0] for context in grid.contexts.values()]
     assert all(b'"session": 0' in left and b"held-prekeys" in left for left in between)
@@ -159,25 +184,15 @@ def test_fedgt_is_added_to_an_app_that_does_other_things() -> None:
 def test_a_server_optimiser_works_on_the_average_and_only_when_there_is_one() -> None:
     seen: list[float] = []
 
-    def double(old: Any, mean_update: Mapping[str, Any]) -> Any:
-        seen.append(float(np.abs(mean_update["weight"]).max()))
-        return {name: (old[name] + 2 * mean_update[name]).astype(old[name].dtype) for name in old}
+    def double(old: Any, mean: Any) -> Any:
+        seen.append(float(np.abs(mean["weight"] - old["weight"]).max()))
+        return {name: old[name] + 2 * (mean[name] - old[name]) for name in old}
 
-    strategy = app.federation(SMALL)
-    options = {
-        "grouping": strategy.grouping,
-        "privacy": 2,
-        "validation": strategy.validation,
-        "screen": strategy.screen,
-        "rounds": 1,
-        "wait": 0.0,
-        "timeout": 20.0,
-    }
-    (plain,) = FedGT(**options).start(InProcessGrid(app.client, nodes(5), SMALL), app.initial())
-    (twice,) = FedGT(**options, optimizer=double).start(InProcessGrid(app.client, nodes(5), SMALL), app.initial())
+    (plain,) = played(InProcessGrid(app.client, nodes(5), SMALL), SMALL, rounds=1)
+    (twice,) = played(InProcessGrid(app.client, nodes(5), SMALL), SMALL, rounds=1, next_model=double)
     np.testing.assert_allclose(twice.parameters["weight"], 2 * plain.parameters["weight"], rtol=1e-6)
     broken = InProcessGrid(lambda message, context: 1 / 0, nodes(5), SMALL)  # type: ignore[arg-type,return-value]
-    (nothing,) = FedGT(**options, optimizer=double).start(broken, app.initial())
+    (nothing,) = played(broken, SMALL, rounds=1, next_model=double)
     np.testing.assert_array_equal(nothing.parameters["weight"], app.initial()["weight"])
     assert len(seen) == 1
 
@@ -187,7 +202,7 @@ def test_flowers_own_fedadam_takes_the_secure_average() -> None:
     step = adaptive(FedAdam(eta=0.1, beta_1=0.9, beta_2=0.99, tau=1e-3))
     old = {"w": np.array([1.0, 2.0]), "n": np.array(3)}
     delta = np.array([0.5, -0.25])
-    new = step(old, {"w": delta})
+    new = step(old, {"w": old["w"] + delta, "n": np.array(4)})
     scale = 0.1 * np.sqrt(1 - 0.99**2) / (1 - 0.9**2)
     np.testing.assert_allclose(new["w"], old["w"] + scale * 0.1 * delta / (np.sqrt(0.01 * delta**2) + 1e-3))
     assert int(new["n"]) == 3
@@ -208,16 +223,15 @@ def test_a_batch_normalisation_state_dict_makes_the_round_trip() -> None:
         moved = {n: v + np.asarray(shift if v.dtype.kind == "f" else 5, dtype=v.dtype) for n, v in parameters.items()}
         return TrainedModel(parameters=moved, samples=1)
 
-    strategy = FedGT(
-        grouping=app.federation(CONFIG | {"clients": 5, "privacy": 2}).grouping,
-        privacy=2,
-        validation=app.validation(),
-        screen=ScreenSettings(),
+    _, run = over(
+        InProcessGrid(client_app(train), nodes(5), SMALL),
+        SMALL,
         rounds=1,
-        test_rounds=(),
-        wait=0.0,
+        grouping=None,
+        validation=None,
+        samples=dict.fromkeys(NAMES[:5], 1),
     )
-    (only,) = strategy.start(InProcessGrid(client_app(train), nodes(5), CONFIG), model)
+    (only,) = run.rounds(model)
     np.testing.assert_allclose(only.parameters["bn.running_mean"], 2.0, atol=1e-6)
     assert only.parameters["bn.running_mean"].dtype == np.float32
     assert int(only.parameters["bn.num_batches_tracked"]) == 2**60 + 1
@@ -236,37 +250,41 @@ def test_a_scikit_learn_model_is_trained_as_the_howto_says() -> None:
         return TrainedModel(parameters={"weight": model.coef_, "bias": model.intercept_}, samples=len(y))
 
     start = {name: array.astype(np.float64) for name, array in app.initial().items()}
-    strategy = app.federation(CONFIG | {"clients": 5, "privacy": 2, "rounds": 1})
-    grid = InProcessGrid(client_app(train), nodes(5), CONFIG)
-    (only,) = strategy.start(grid, start)
+    _, run = over(InProcessGrid(client_app(train), nodes(5), SMALL), SMALL, rounds=1)
+    (only,) = run.rounds(start)
     images, labels = app.blobs(1000, 300)
     assert np.mean(app.logits(only.parameters, images).argmax(axis=1) == labels) > 0.9
 
 
 def test_a_largest_share_is_promised_and_stands_in_the_file_of_the_account(tmp_path: Path) -> None:
-    strategy = app.federation(CONFIG | {"rounds": 1})
-    grid = InProcessGrid(app.client, nodes(15), CONFIG)
+    def grid() -> InProcessGrid:
+        return InProcessGrid(app.client, nodes(15), CONFIG)
+
     with pytest.raises(SpecError, match="largest_share"):
-        next(iter(replace(strategy, largest_share=0.3).start(grid, app.initial())))
+        over(grid(), CONFIG, sums=SumSettings(largest_share=0.3))
     path = tmp_path / "ledger.json"
-    kept = replace(strategy, largest_share=0.99, colluders=0, test_rounds=())
-    (only,) = kept.start(grid, app.initial(), ledger=path)
-    assert not only.halt
+    untested = {"rounds": 1, "validation": None, "grouping": None}
+    account = Ledger.kept_in(path, clients=NAMES, promised=4, largest_share=0.99)
+    promise = SumSettings(largest_share=0.99, colluders=0)
+    (only,) = played(grid(), CONFIG, ledger=account, sums=promise, **untested)
+    assert only.result.secure_sums == 1
     assert Ledger.load(path).largest_share == 0.99
     with pytest.raises(SpecError, match="largest_share"):
-        next(iter(replace(kept, largest_share=0.9).start(grid, app.initial(), begin=2, ledger=path)))
+        over(grid(), CONFIG, ledger=Ledger.load(path), sums=SumSettings(largest_share=0.9, colluders=0), **untested)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"decoding": DecodeSettings(after_test="same-round")}, "no site keeps its local model"),
+        ({"decode": DecodeSettings(after_test="same-round")}, "one batch of sums"),
+        ({"rfa": RfaSettings(), "validation": None, "grouping": None}, "one batch of sums"),
         ({"rounds": 2, "test_rounds": (3,)}, "test rounds"),
-        ({"samples": {"client-0": 3}}, "the number of samples of client-1"),
+        ({"samples": dict.fromkeys((*NAMES[:14], "x"), 3)}, "different clients: client-14, x"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anybody_is_asked(changes: dict[str, Any], message: str) -> None:
-    strategy = app.federation(CONFIG)
-    options = {"grouping": strategy.grouping, "privacy": 4, "validation": strategy.validation}
+    grid = InProcessGrid(app.client, nodes(), CONFIG)
+    pushed = trips(grid)
     with pytest.raises(SpecError, match=message):
-        FedGT(**(options | changes))
+        over(grid, CONFIG, **changes)
+    assert pushed == []

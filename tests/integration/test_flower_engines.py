@@ -1,9 +1,8 @@
-"""One app on Flower's three engines: the same decisions, the same models to the last bit; and faults on the real one."""
+"""Faults on a real SuperLink with SuperNodes. What is the same on every engine: `tests/contract/test_engine_contract.py`."""
 
 import shutil
 import time
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,8 @@ pytest.importorskip("flwr", reason="needs Flower: pip install '.[flower]'")
 
 import flower_app as app
 from fedgt.flower import InProcessGrid
-from flower_machines import Deployment, free_ports, make_node_key, write_app, write_consortium
+from flower_grid import over
+from flower_machines import Deployment, free_ports, write_app
 
 pytestmark = [
     pytest.mark.slow,
@@ -31,12 +31,13 @@ CONFIG: dict[str, Any] = {
 }
 NODES: list[dict[str, Any]] = [{"partition-id": number} for number in range(5)]
 SILENT = {"slow-client": 3, "slow-round": 1, "slow-seconds": 600.0}
-SAME = ("round", "model", "outcomes", "verdicts", "excluded", "bytes_up", "bytes_down")
+SAME = ("round", "purpose", "model", "verdicts", "excluded", "members", "halt", "bytes_up", "bytes_down")
 
 
 def in_process() -> list[dict[str, Any]]:
     grid = InProcessGrid(app.client, dict(enumerate(NODES, start=10)), CONFIG)
-    return [app.row(record) for record in app.federation(CONFIG).start(grid, app.initial())]
+    transport, run = over(grid, CONFIG)
+    return [app.row(step, halt, transport) for step, halt in app.stopping(run, app.initial())]
 
 
 def shared(rows: list[dict[str, Any]], *but: str) -> list[dict[str, Any]]:
@@ -53,12 +54,6 @@ def played(deployment: Deployment, folder: Path, **changes: Any) -> list[dict[st
     return deployment.rows(deployment.run(source), out, 500)
 
 
-@pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'flwr[simulation]'")
-def test_the_simulation_engine_gives_the_models_of_the_grid_in_process(tmp_path: Path) -> None:
-    with Deployment(tmp_path / "site", NODES, simulation=True) as deployment:
-        assert shared(played(deployment, tmp_path)) == shared(in_process())
-
-
 def test_supernodes_give_the_models_of_the_grid_in_process_and_survive_faults(tmp_path: Path) -> None:
     """One deployment for all of it, because each costs a minute: an undisturbed run, then one with a SuperNode killed in
     the masked stage and another one that joins late, then one with a SuperNode that falls silent, a second one that claims
@@ -69,7 +64,7 @@ def test_supernodes_give_the_models_of_the_grid_in_process_and_survive_faults(tm
 
         deployment.kill("node-4")
         out = tmp_path / "faults.json"
-        config = {"out": str(out), "rounds": 3, "wait": 5.0, "malicious": "", "timeout": 60.0}
+        config = {"out": str(out), "rounds": 3, "wait": 5.0, "tested": False, "timeout": 60.0}
         slow = {"slow-client": 2, "slow-round": 2, "slow-seconds": 600.0}
         run = deployment.run(write_app(tmp_path / "faults", CONFIG | config | slow))
         deployment.rows(run, out, 300, rounds=1)
@@ -84,39 +79,24 @@ def test_supernodes_give_the_models_of_the_grid_in_process_and_survive_faults(tm
         for number in (2, 5, 6):
             deployment.start_node(number)
         until(lambda: all("SuperNode ID" in deployment.log(f"node-{number}") for number in (2, 5, 6)), 60)
-        silent = played(deployment, tmp_path, malicious="", timeout=40.0, wait=60.0, **SILENT)
-    assert "client-2" in first["connected"]
+        silent = played(deployment, tmp_path, tested=False, timeout=40.0, wait=60.0, **SILENT)
+    assert "client-2" in first["members"]
     ((purpose, status, members, dropped),) = second["status"]
     assert (purpose, status) == ("training", "open")
     assert "client-2" not in members
     assert "client-2" in dropped
-    assert "client-2" not in third["connected"] or "client-2" in third["status"][0][3]
+    assert "client-2" not in third["members"] or "client-2" in third["status"][0][3]
     assert third["status"][0][1] == "open"
-    assert "client-4" in third["connected"]
+    assert "client-4" in third["members"]
     reasons = list(silent[0]["refused"].values())
     assert sum("all say that they are client 'client-4'" in reason for reason in reasons) == 2
     assert sum("client 'client-9' is not registered for this run" in reason for reason in reasons) == 1
-    assert silent[0]["connected"] == ["client-0", "client-1", "client-2", "client-3"]
+    assert silent[0]["members"] == ["client-0", "client-1", "client-2", "client-3"]
     assert all("no reply within 40 s" in dropped["client-3"] for _, _, _, dropped in silent[0]["status"] if dropped)
     assert any(dropped for _, _, _, dropped in silent[0]["status"])
     assert all("client-3" not in members for _, status, members, _ in silent[0]["status"] if status == "open")
     assert silent[0]["seconds"]["masked"] < 60
     assert silent[1]["status"][0][1] == "open"
-
-
-def test_tls_node_keys_and_identities_change_no_number_and_keep_a_stranger_out(tmp_path: Path) -> None:
-    configs = write_consortium(tmp_path / "keys", 5)
-    with Deployment(tmp_path / "site", configs, secure=True) as deployment:
-        stranger = deployment.folder / "node-5"
-        make_node_key(stranger)  # a key pair that was not registered at the SuperLink
-        deployment.node_configs.append(configs[4])
-        deployment.ports.append(0)
-        deployment.start_node(5)
-        rows = played(deployment, tmp_path, keys=str(tmp_path / "keys"))
-        assert deployment.processes["node-5"].poll() != 0 or "SuperNode ID" not in deployment.log("node-5")
-    # Signed messages are longer; nothing else differs.
-    assert shared(rows, "bytes_up", "bytes_down") == shared(in_process(), "bytes_up", "bytes_down")
-    assert all(row["refused"] == {} for row in rows)
 
 
 def test_a_superlink_that_is_killed_and_started_again_serves_the_same_nodes(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ pytest.importorskip("torch", reason="needs torch, as the example does")
 
 from flwr.app import Context, RecordDict
 
-from fedgt.flower import FedGT, InProcessGrid
+from fedgt.federation import FederationRun
+from fedgt.flower import InProcessGrid
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-mnist"
 
@@ -29,14 +30,14 @@ def test_the_three_label_flippers_are_named_and_the_batch_counters_are_kept(
     config |= {"data": str(mnist_dir), "rounds": 1, "wait": 0.0}
     grid = InProcessGrid(client_app.app, {100 + number: {"partition-id": number} for number in range(15)}, config)
     models: list[Any] = []
-    start = FedGT.start
+    hold = FederationRun.hold
 
-    def watched(self: FedGT, *arguments: Any, **options: Any) -> Any:
-        for record in start(self, *arguments, **options):
-            models.append(record.parameters)
-            yield record
+    def watched(self: FederationRun, coming: Any) -> Any:
+        step = hold(self, coming)
+        models.append(step.parameters)
+        return step
 
-    monkeypatch.setattr(FedGT, "start", watched)
+    monkeypatch.setattr(FederationRun, "hold", watched)
     server_app.app(grid, Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config))
     assert "excluded client-13, client-2, client-9" in capsys.readouterr().out
     before, (after,) = task.initial(1), models

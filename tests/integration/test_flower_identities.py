@@ -1,6 +1,5 @@
 """Sites with long-term identities over Flower: who may take part, and what a suspended state may be used for."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,18 @@ pytest.importorskip("flwr", reason="needs Flower: pip install '.[flower]'")
 from flwr.app import Context, Message
 
 import flower_app as app
-from fedgt.flower import FedGT, InProcessGrid, Site, client_app
-from fedgt.secagg import ClientPolicy, Credentials, Identity, Registry, add_to_registry, write_private_key
+from fedgt.federation import FederationRun
+from fedgt.flower import FlowerTransport, InProcessGrid, Site, client_app, inputs_of
+from fedgt.privacy import Ledger
+from fedgt.secagg import (
+    AgreementLog,
+    ClientPolicy,
+    Credentials,
+    Identity,
+    Registry,
+    add_to_registry,
+    write_private_key,
+)
 from flower_grid import CONFIG, NAMES, nodes, played, trips
 
 
@@ -30,20 +39,10 @@ def consortium(folder: Path) -> Credentials:
     return Credentials(identity=server, registry=Registry(server=server.public, clients=keys))
 
 
-def signed(strategy: FedGT, credentials: Credentials) -> FedGT:
-    return FedGT(
-        grouping=strategy.grouping,
-        privacy=strategy.privacy,
-        validation=strategy.validation,
-        screen=strategy.screen,
-        decoding=strategy.decoding,
-        rounds=2,
-        samples=strategy.samples,
-        wait=0.0,
-        timeout=20.0,
-        config=CONFIG,
-        credentials=credentials,
-    )
+def signed(grid: InProcessGrid, credentials: Credentials, **changes: Any) -> tuple[FlowerTransport, FederationRun]:
+    transport = FlowerTransport(grid, NAMES, credentials=credentials, wait=0.0)
+    run = {**app.options(CONFIG), "credentials": credentials, "inputs": inputs_of(CONFIG)}
+    return transport, FederationRun(transport, **(run | changes))
 
 
 def keyed(folder: Path, count: int = 15, *, journal: bool = True) -> dict[int, dict[str, Any]]:
@@ -64,18 +63,19 @@ def test_identities_change_no_number_and_impostors_are_turned_away(tmp_path: Pat
     impostor = keyed(tmp_path)[105] | {"fedgt-key": str(tmp_path / "client-6.pem"), "fedgt-client": "client-5"}
     unsigned = {"partition-id": 5}
     grid = InProcessGrid(app.client, keyed(tmp_path, journal=True) | {777: impostor, 778: unsigned}, CONFIG)
-    rounds = list(signed(app.federation(CONFIG), credentials).start(grid, app.initial()))
+    transport, run = signed(grid, credentials)
+    rounds = list(run.rounds(app.initial()))
     plain = played(InProcessGrid(app.client, nodes(), CONFIG), rounds=2)
     assert [app.digest(one.parameters) for one in rounds] == [app.digest(one.parameters) for one in plain]
-    assert set(rounds[0].refused) == {777, 778}
-    assert "client-5" in rounds[0].connected
+    assert set(transport.roster.refused) == {777, 778}
+    assert "client-5" in rounds[0].members
 
 
 def test_with_identities_there_are_four_round_trips_a_round(tmp_path: Path) -> None:
     credentials = consortium(tmp_path)
     grid = InProcessGrid(app.client, keyed(tmp_path), CONFIG)
     pushed = trips(grid)
-    list(signed(app.federation(CONFIG), credentials).start(grid, app.initial()))
+    list(signed(grid, credentials)[1].rounds(app.initial()))
     stages = ["query.fedgt_begin", "train.fedgt_masked", "query.fedgt_agree", "query.fedgt_finish"]
     assert [kind for kind, _ in pushed] == ["query.fedgt_hello", *stages, *stages]
 
@@ -97,7 +97,7 @@ def test_a_state_that_is_used_a_second_time_is_refused(tmp_path: Path) -> None:
         return app.client(message, context)
 
     grid = InProcessGrid(replayed, keyed(tmp_path, journal=True), CONFIG)
-    next(signed(app.federation(CONFIG), credentials).start(grid, app.initial()))
+    next(signed(grid, credentials)[1].rounds(app.initial()))
     assert len(copies) == 1
 
 
@@ -107,7 +107,7 @@ def test_a_policy_of_a_site_is_obeyed_whatever_the_server_plans(tmp_path: Path) 
         return Site(client=f"client-{context.node_config['partition-id']}", policy=policy)
 
     grid = InProcessGrid(client_app(app.train, site=strict), nodes(), CONFIG)
-    (only,) = played(grid, rounds=1, privacy=3)
+    (only,) = played(grid, CONFIG | {"rounds": 1, "privacy": 3})
     reasons = [record.dropped["client-5"] for record in only.result.records if "client-5" in record.dropped]
     assert len(reasons) == 3
     assert all("minimum of 5" in reason for reason in reasons)
@@ -115,20 +115,29 @@ def test_a_policy_of_a_site_is_obeyed_whatever_the_server_plans(tmp_path: Path) 
 
 def test_a_restart_with_identities_goes_on_with_the_account_and_the_agreements(tmp_path: Path) -> None:
     """A server that has lost the agreements opens nothing: its clients remember what they signed."""
-    strategy = signed(app.federation(CONFIG), consortium(tmp_path))
-    whole = list(strategy.start(InProcessGrid(app.client, keyed(tmp_path), CONFIG), app.initial()))
+    credentials = consortium(tmp_path)
+    _, undisturbed = signed(
+        InProcessGrid(app.client, keyed(tmp_path), CONFIG), credentials, validation=None, grouping=None
+    )
+    whole = list(undisturbed.rounds(app.initial()))
     for kept in (True, False):
-        folder = tmp_path / f"server-{kept}"
-        server = dataclasses.replace(strategy, agreements=folder / "agreements")
         sites = tmp_path / f"sites-{kept}"
         sites.mkdir()
         places = {node: config | {"fedgt-journal": str(sites / str(node))} for node, config in keyed(tmp_path).items()}
         grid = InProcessGrid(app.client, places, CONFIG)
-        first = next(server.start(grid, app.initial(), ledger=tmp_path / f"account-{kept}"))
-        again = server if kept else dataclasses.replace(strategy, agreements=folder / "lost")
-        (second,) = again.start(
-            grid, first.parameters, begin=2, excluded=first.excluded, ledger=tmp_path / f"account-{kept}"
-        )
+
+        def server(place: str, *, begun: bool, grid: InProcessGrid = grid, sites: Path = sites) -> FederationRun:
+            account = Ledger.kept_in(sites / "account", clients=NAMES, promised=4, colluders=1, begun=begun)
+            log = AgreementLog(credentials.registry, sites / place)
+            _, run = signed(grid, credentials, ledger=account, agreements=log, validation=None, grouping=None)
+            return run
+
+        first = next(server("agreements", begun=False).rounds(app.initial()))
+        again = server("agreements" if kept else "lost", begun=True)
+        again.begin(first.parameters, after=1)
+        coming = again.coming()
+        assert coming is not None
+        second = again.hold(coming)
         (record,) = second.result.records
         if kept:
             assert record.status == "open"

@@ -269,8 +269,8 @@ def test_junk_messages_to_flower_nodes_change_no_number(tmp_path: Path) -> None:
     places = keyed(tmp_path)
     config = SMALL | {"keys": str(tmp_path)}
     grid = InProcessGrid(besieged, places, config)
-    rounds = played(grid, **config)
-    plain = played(InProcessGrid(client, nodes(5), SMALL), **SMALL)
+    rounds = played(grid, config)
+    plain = played(InProcessGrid(client, nodes(5), SMALL), SMALL)
     assert [app.digest(one.parameters) for one in rounds] == [app.digest(one.parameters) for one in plain]
     assert sorted(trainings["besieged"]) == sorted(trainings["plain"])
     assert set(attacked) == set(MESSAGE_TYPES.values())

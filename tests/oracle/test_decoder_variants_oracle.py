@@ -19,7 +19,6 @@ from fedgt.decode import (
     calibrate_by_sampling,
     decision_table,
     decode,
-    decode_counts,
     estimate_from_outcomes,
     explain,
     forward_backward,
@@ -33,7 +32,7 @@ from fedgt.decode.semiring import LINEAR, LOG
 from fedgt.design import Design, from_matrix, named_design
 from fedgt.errors import ContradictoryOutcomesError, DesignError, ShapeError, SpecError
 from fedgt.evidence import decode_sets
-from fedgt.types import BoolArray, CountLikelihoods, ErrorRates, FloatArray, Outcomes
+from fedgt.types import BoolArray, ErrorRates, FloatArray, Outcomes
 
 RATES = ErrorRates(false_alarm=0.1, misdetection=0.05)
 
@@ -63,65 +62,6 @@ def prior_of(d: BoolArray, prior: Prior) -> float:
 
 def all_sets(n: int) -> list[BoolArray]:
     return [np.array(pattern, dtype=bool) for pattern in product((False, True), repeat=n)]
-
-
-@settings(max_examples=200)
-@given(st.data())
-def test_counts_equal_the_sum_over_all_sets(data: st.DataObject) -> None:
-    design = data.draw(designs())
-    n = design.clients
-    prior = data.draw(priors(n))
-    chance = st.sampled_from([0.0, 0.1, 0.5, 1.0])
-    vectors = []
-    for size in design.group_sizes.tolist():
-        vectors.append(data.draw(st.lists(chance, min_size=size + 1, max_size=size + 1).filter(any)))
-    with np.errstate(divide="ignore"):
-        evidence = CountLikelihoods(log_likelihood=tuple(np.log(np.array(v)) for v in vectors))
-    joint, counts = np.zeros((2, n)), np.zeros(n + 1)
-    for d in all_sets(n):
-        weight = prior_of(d, prior)
-        for row, vector in zip(design.matrix, vectors, strict=True):
-            weight *= vector[int((row * d).sum())]
-        joint[0] += weight * ~d
-        joint[1] += weight * d
-        counts[int(d.sum())] += weight
-    if counts.sum() == 0:
-        with pytest.raises(ContradictoryOutcomesError):
-            decode_counts(design, evidence, prior)
-        return
-    posterior = decode_counts(design, evidence, prior)
-    assert posterior.log_evidence == pytest.approx(np.log(counts.sum()), abs=1e-9)
-    with np.errstate(divide="ignore"):
-        np.testing.assert_allclose(posterior.log_odds, np.log(joint[0]) - np.log(joint[1]), atol=1e-9)
-    if isinstance(prior, CountPrior):
-        np.testing.assert_allclose(posterior.count, counts[: len(prior.weights)] / counts.sum(), atol=1e-9)
-
-
-def test_binary_counts_are_the_or_decoder() -> None:
-    design, prior = named_design("bch-15x8"), IndependentPrior(prevalence=np.linspace(0.05, 0.4, 15))
-    outcomes = Outcomes.parse("11010010")
-    vectors = []
-    for t, size in zip(outcomes.values.tolist(), design.group_sizes.tolist(), strict=True):
-        clean, dirty = (RATES.false_alarm, 1 - RATES.misdetection) if t else (1 - RATES.false_alarm, RATES.misdetection)
-        vectors.append(np.log(np.array([clean] + [dirty] * size)))
-    found = decode_counts(design, CountLikelihoods(log_likelihood=tuple(vectors)), prior)
-    np.testing.assert_allclose(found.log_odds, forward_backward(design, outcomes, RATES, prior).log_odds, atol=1e-9)
-
-
-def test_reports_of_at_least_and_exactly_so_many() -> None:
-    design = from_matrix([[1, 1, 1, 0], [0, 1, 1, 1]])
-    prior = IndependentPrior.uniform(4, 0.5)
-    sizes = design.group_sizes.tolist()
-    both = decode_counts(design, CountLikelihoods.exactly([3, 2], sizes), prior)
-    assert (both.log_odds[[0, 1, 2]] == -np.inf).all()
-    assert both.log_odds[3] == np.inf
-    some = decode_counts(design, CountLikelihoods.at_least([3, None], sizes), prior)
-    assert (some.log_odds[:3] == -np.inf).all()
-    assert some.log_odds[3] == pytest.approx(0.0)
-    with pytest.raises(ContradictoryOutcomesError):
-        decode_counts(design, CountLikelihoods.exactly([3, 0], sizes), prior)
-    noisy = decode_counts(design, CountLikelihoods.exactly([3, 0], sizes, error=0.1), prior)
-    assert np.isfinite(noisy.log_odds).all()
 
 
 @settings(max_examples=80)
@@ -418,13 +358,5 @@ def test_impossible_requests_are_refused() -> None:
         decode(from_matrix([[1, 1]]), Outcomes.parse("1"), rates=RATES, strategy="published-count")
     with pytest.raises(SpecError, match="all outcomes"):
         decode(design, Outcomes.parse("?1010010"), rates=RATES, strategy="published-delta", largest=5)
-    with pytest.raises(ShapeError, match=r"0, 1, \.\.\., size"):
-        CountLikelihoods(log_likelihood=(np.array([np.nan, 0.0]),))
-    with pytest.raises(ShapeError, match="ruled out"):
-        CountLikelihoods(log_likelihood=(np.array([-np.inf, -np.inf]),))
-    with pytest.raises(ShapeError, match="at least one member"):
-        CountLikelihoods.exactly([0], [0])
     with pytest.raises(ShapeError, match="allows 5 malicious clients of 3"):
         decode_sets(OrEvidence(design, outcomes, RATES), clients=3, prior=CountPrior.uniform(5))
-    with pytest.raises(ShapeError, match="likelihoods for groups of"):
-        decode_counts(design, CountLikelihoods.exactly([0], [3]), CountPrior.uniform(3))

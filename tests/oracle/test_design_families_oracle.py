@@ -6,40 +6,40 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgt.decode import CountPrior, IndependentPrior, compile, forward_backward
-from fedgt.design import all_cyclic, banded, bch, bch_of_distance, drawn_quasi_cyclic, from_matrix, punctured, shortened
-from fedgt.design.codes import check_polynomials, generator_matrix, parity_check_matrix
+from fedgt.design import banded, bch, drawn_quasi_cyclic, from_matrix, punctured, shortened
+from fedgt.design.codes import check_polynomials
 from fedgt.types import ErrorRates, Outcomes
+from generator import generator_matrix
 
-# Generator polynomials in octal: S. Lin and D. J. Costello, "Error Control Coding", table of primitive BCH codes (n, k, t).
+# Generator polynomials in octal: S. Lin and D. J. Costello, "Error Control Coding", table of primitive BCH codes.
 BCH_TABLE = [
-    (7, 4, 1, "13"),
-    (15, 11, 1, "23"),
-    (15, 7, 2, "721"),
-    (15, 5, 3, "2467"),
-    (31, 26, 1, "45"),
-    (31, 21, 2, "3551"),
-    (31, 16, 3, "107657"),
-    (31, 11, 5, "5423325"),
-    (31, 6, 7, "313365047"),
-    (63, 57, 1, "103"),
-    (63, 51, 2, "12471"),
-    (63, 45, 3, "1701317"),
-    (63, 39, 4, "166623567"),
-    (63, 36, 5, "1033500423"),
-    (63, 30, 6, "157464165547"),
+    (7, 4, "13"),
+    (15, 11, "23"),
+    (15, 7, "721"),
+    (15, 5, "2467"),
+    (31, 26, "45"),
+    (31, 21, "3551"),
+    (31, 16, "107657"),
+    (31, 11, "5423325"),
+    (31, 6, "313365047"),
+    (63, 57, "103"),
+    (63, 51, "12471"),
+    (63, 45, "1701317"),
+    (63, 39, "166623567"),
+    (63, 36, "1033500423"),
+    (63, 30, "157464165547"),
 ]
 
 
-@pytest.mark.parametrize(("n", "k", "t", "octal"), BCH_TABLE)
-def test_bch_designs_of_designed_distance_are_those_of_the_published_table(n: int, k: int, t: int, octal: str) -> None:
-    design = bch_of_distance(n, 2 * t + 1)
+@pytest.mark.parametrize(("n", "k", "octal"), BCH_TABLE)
+def test_bch_designs_are_those_of_the_published_table(n: int, k: int, octal: str) -> None:
+    design = bch(n, k)
     assert design.matrix.shape == (n - k, n)
     generator = [int(bit) for bit in f"{int(octal, 8):b}"][::-1]
     word = np.zeros(n, dtype=int)
     word[: len(generator)] = generator
     codewords = np.array([np.roll(word, shift) for shift in range(k)])  # x^shift g, client j at x^j
     assert not (design.matrix.astype(int) @ codewords.T % 2).any()
-    np.testing.assert_array_equal(design.matrix, bch(n, k).matrix)
 
 
 @pytest.mark.parametrize("n", [5, 6, 7, 8, 9, 10, 12])
@@ -57,15 +57,6 @@ def test_check_polynomials_are_all_divisors_found_by_trial(n: int) -> None:
         }
         assert set(check_polynomials(n, k)) == found
         assert len(check_polynomials(n, k)) == len(found)
-
-
-@pytest.mark.parametrize(("n", "groups"), [(12, 6), (15, 8), (18, 9), (30, 12)])
-def test_all_cyclic_lists_every_code_once_up_to_reversal(n: int, groups: int) -> None:
-    found = [design.matrix for design in all_cyclic(n, groups)]
-    either_way = {m.tobytes() for m in found} | {np.ascontiguousarray(m[::-1, ::-1]).tobytes() for m in found}
-    every = {parity_check_matrix(n, h).tobytes() for h in check_polynomials(n, n - groups)}
-    assert either_way == every
-    assert len({min(m.tobytes(), m[::-1, ::-1].tobytes()) for m in found}) == len(found)
 
 
 def _span(rows: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> set[bytes]:

@@ -14,6 +14,7 @@ from fedgt.evidence.sphericity import sphericity, statistic
 from fedgt.evidence.weights import MixedEvidence, Rows
 from fedgt.federation.next_rows import _Sieve, confusion
 from fedgt.privacy import minimum_support
+from harm_parts import log_harmful, log_risen
 
 SETS = np.concatenate([chunk for _, chunk in all_sets(7, 3)])
 
@@ -77,7 +78,7 @@ def test_how_the_loss_follows_a_set_is_a_normal_likelihood_ratio_with_the_noise_
     found = damage(parts, losses)
     loss = (parts.transform @ losses).mean(axis=1)
     k = len(loss)
-    for chosen, value in zip(SETS[1:], found.log_risen(SETS[1:]), strict=True):
+    for chosen, value in zip(SETS[1:], log_risen(found, SETS[1:]), strict=True):
         towards = parts.shifts[:, chosen].sum(axis=1)
         towards = towards / np.linalg.norm(towards)
         ratios = []
@@ -102,7 +103,7 @@ def test_the_probability_of_harm_is_that_of_the_sign_of_two_regressions(seed: in
         variance = float(((y - slope * x) ** 2).sum() / (len(x) - 1) / (x @ x))
         return slope, float(student.cdf(slope / variance**0.5, len(x) - 1))
 
-    for chosen, value in zip(SETS[1:], found.log_harmful(SETS[1:]), strict=True):
+    for chosen, value in zip(SETS[1:], log_harmful(found, SETS[1:]), strict=True):
         x = parts.shifts[:, chosen].sum(axis=1)
         overall = regression(x, found.by_class.mean(axis=1))[1]
         most = max((regression(x, y) for y in found.by_class.T), key=lambda one: abs(one[0]))[1]

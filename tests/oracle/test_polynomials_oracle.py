@@ -3,7 +3,8 @@
 import pytest
 import sympy
 
-from fedgt.design.codes import bch, check_polynomials, factors, generator_matrix
+from fedgt.design.codes import bch, check_polynomials, factors
+from generator import generator_matrix
 
 X = sympy.Symbol("x")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedgt.design import Design, from_matrix
 from fedgt.planning.margin import margin
-from fedgt.planning.ties import Criterion, ties
+from fedgt.planning.ties import ties
 
 Move = list[Fraction]
 
@@ -33,9 +33,7 @@ def explains(u: Move, move: Move) -> bool:
     return len(set(u)) == 1
 
 
-def brute_force(
-    rows: list[list[int]], weights: list[int], n_max: int, criterion: Criterion
-) -> tuple[list[float], list[int]]:
+def brute_force(rows: list[list[int]], weights: list[int], n_max: int) -> tuple[list[float], list[int]]:
     """(expected wrong clients, tied sets) for each number of malicious clients, straight from the definition."""
     n = len(rows[0])
     chosen = [frozenset(c) for q in range(n_max + 1) for c in combinations(range(n), q)]
@@ -46,26 +44,23 @@ def brute_force(
     moves = {d: [sum((row[j] for j in d), Fraction(0)) for row in share] for d in chosen}
     wrong, tied = [Fraction(0)] * (n_max + 1), [0] * (n_max + 1)
     for d in chosen:
-        same = [
-            e for e in chosen if (explains(moves[d], moves[e]) if criterion == "direction" else moves[d] == moves[e])
-        ]
+        same = [e for e in chosen if explains(moves[d], moves[e])]
         smallest = [e for e in same if len(e) == min(map(len, same))]
         wrong[len(d)] += Fraction(sum(len(d ^ e) for e in smallest), len(smallest))
         tied[len(d)] += len(same) > 1
     return [float(total / math.comb(n, q)) for q, total in enumerate(wrong)], tied
 
 
-@pytest.mark.parametrize("criterion", ["direction", "counts"])
 @settings(max_examples=50, deadline=None)
 @given(rows=designs, data=st.data())
 def test_ties_equal_the_comparison_of_all_pairs_of_sets_in_rationals(
-    criterion: Criterion, rows: list[list[int]], data: st.DataObject
+    rows: list[list[int]], data: st.DataObject
 ) -> None:
     n = len(rows[0])
     n_max = data.draw(st.integers(0, min(n, 4)))
     weights = data.draw(st.lists(st.sampled_from([1, 1, 2, 3]), min_size=n, max_size=n))
-    found = ties(from_matrix(rows), n_max, weights=weights, criterion=criterion)
-    wrong, tied = brute_force(rows, weights, n_max, criterion)
+    found = ties(from_matrix(rows), n_max, weights=weights)
+    wrong, tied = brute_force(rows, weights, n_max)
     np.testing.assert_allclose(found.expected_wrong, wrong, atol=1e-12)
     assert found.tied.tolist() == tied
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from fedgt.design import named_design
 from fedgt.evidence import GradedDecoding, GradedScreen, decode_graded, graded_screen
+from harm_parts import log_harmful
 
 DESIGN = named_design("graded-15x10-b").matrix.astype(np.float64)
 SMALL = np.array(
@@ -120,7 +121,7 @@ def test_losses_that_carry_no_information_do_not_say_which_end_is_malicious() ->
     assert screen.evidence is not None
     sets = np.zeros((2, 15), dtype=np.bool_)
     sets[0, [3, 8]], sets[1, [0]] = True, True
-    np.testing.assert_allclose(screen.evidence.damage.log_harmful(sets), np.log(0.5))
+    np.testing.assert_allclose(log_harmful(screen.evidence.damage, sets), np.log(0.5))
 
 
 @pytest.mark.slow

@@ -56,7 +56,7 @@ from fedgt.screen import (
 from fedgt.secagg import read_policy, read_private_key, read_registry, tensor_specs, terms_in
 from fedgt.train.data import read_idx
 from fedgt.train.feature_files import read_features
-from fedgt.types import CountLikelihoods, ErrorRates, Outcomes
+from fedgt.types import ErrorRates, Outcomes
 
 KINDS = ["f8", "f4", "f2", "i8", "i1", "u8", "?", "c16", "U3", "O", "M8[s]", "S2"]
 SPECIAL = [0.0, 1.0, -1.0, 2.0, 0.5, np.nan, np.inf, -np.inf, 1e-300, 1e300, -1e300, 1e154]
@@ -127,7 +127,6 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "IndependentPrior": (lambda values: IndependentPrior(prevalence=values), ([0.1] * 4,)),
     "CountPrior": (lambda values: CountPrior(weights=values), ([0.5, 0.5],)),
     "CountPrior.uniform": (CountPrior.uniform, (2,)),
-    "CountLikelihoods": (lambda values: CountLikelihoods(log_likelihood=values), (([0.0, 0.0], [0.0, -1.0]),)),
     "decode": (
         lambda values, beta, kappa, largest: decode(
             DESIGN, Outcomes(values=values), rates=RATES, beta=beta, kappa=kappa, largest=largest

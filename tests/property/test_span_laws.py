@@ -144,7 +144,6 @@ def test_a_stand_in_may_need_to_subtract_a_client() -> None:
     assert free is not None
     assert free.weights.tolist() == [0, 1, 1, -1]
     assert free.negative == -1
-    assert free.effective_clients == pytest.approx(1 / 3)
     assert best_in_span([[1, 1, 1, 0], [1, 0, 0, 1]], target=[1, 1, 1, 1], forbidden=[0], nonnegative=True) is None
 
 

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,17 @@ from fedgt.engine import TrainedModel
 from fedgt.flower import client_app
 
 CLASSES, FEATURES, SAMPLES = 4, 25, 120
-DESIGNS = {5: [[1, 1, 1, 0, 0], [1, 1, 0, 1, 0], [1, 1, 0, 0, 1], [1, 0, 1, 1, 0]]}
+DESIGNS = {
+    5: [[1, 1, 1, 0, 0], [1, 1, 0, 1, 0], [1, 1, 0, 0, 1], [1, 0, 1, 1, 0]],
+    8: [  # r = 3, from `fedgt design --clients 8 --privacy 3 --max-malicious 2 --evidence graded`
+        [0, 1, 0, 0, 1, 1, 1, 0],
+        [1, 0, 0, 0, 1, 1, 0, 1],
+        [1, 0, 0, 1, 0, 1, 1, 0],
+        [0, 1, 1, 1, 1, 1, 0, 0],
+        [0, 0, 1, 0, 0, 1, 1, 1],
+        [1, 1, 0, 1, 0, 0, 0, 1],
+    ],
+}
 
 
 def blobs(key: int, samples: int = SAMPLES) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -42,7 +53,9 @@ def train(parameters: Any, round: int, context: Context) -> TrainedModel:
     number = int(context.node_config["partition-id"])
     if context.run_config.get("slow-client") == number and round == context.run_config.get("slow-round", 1):
         time.sleep(float(context.run_config["slow-seconds"]))
-    images, labels = blobs(number)
+    if f"{number}:{round}" in str(context.run_config.get("fails", "")).split(","):
+        raise RuntimeError("patient 4711 has no birthday")
+    images, labels = blobs(number, int(context.run_config.get("samples", SAMPLES)))
     if str(number) in str(context.run_config["malicious"]).split(","):
         labels = np.where(labels == 0, 1, labels)
     weight, bias = parameters["weight"].copy(), parameters["bias"].copy()
@@ -60,63 +73,100 @@ def validation() -> Any:
     from fedgt.federation import Validation
 
     images, labels = blobs(1000, 300)
-    return Validation(logits=lambda parameters: logits(parameters, images), labels=labels)
+    return Validation(logits=lambda model: logits(model, images), labels=labels, inputs=lambda model: images)
 
 
-def federation(config: Any) -> Any:
-    """The server's half, from the run config."""
-    from fedgt.design import from_matrix, named_design
-    from fedgt.federation import DecodeSettings, ScreenSettings
-    from fedgt.flower import FedGT
-    from fedgt.grouping import Grouping
+def names_of(config: Any) -> tuple[str, ...]:
+    return tuple(f"client-{number}" for number in range(int(config["clients"])))
+
+
+def credentials_of(config: Any) -> Any:
     from fedgt.secagg import Credentials, read_private_key, read_registry
 
-    count = int(config["clients"])
-    credentials = None
-    if config.get("keys"):
-        keys = Path(str(config["keys"]))
-        credentials = Credentials(
-            identity=read_private_key(keys / "server.pem", "server"), registry=read_registry(keys / "consortium.toml")
-        )
+    if not config.get("keys"):
+        return None
+    keys = Path(str(config["keys"]))
+    return Credentials(
+        identity=read_private_key(keys / "server.pem", "server"), registry=read_registry(keys / "consortium.toml")
+    )
+
+
+def options(config: Any) -> dict[str, Any]:
+    """What the run is told on every engine, with the default evidence."""
+    from fedgt.design import from_matrix, named_design
+    from fedgt.federation import SumSettings
+    from fedgt.flower import inputs_of
+    from fedgt.grouping import Grouping
+
+    names = names_of(config)
     design = (
-        from_matrix(DESIGNS[count], name=f"{count}", source="test") if count in DESIGNS else named_design("bch-15x8")
+        from_matrix(DESIGNS[len(names)], name=f"{len(names)}", source="test")
+        if len(names) in DESIGNS
+        else named_design("bch-15x8")
     )
-    return FedGT(
-        grouping=Grouping(design=design, clients=tuple(f"client-{number}" for number in range(count))),
-        privacy=int(config["privacy"]),
-        validation=validation(),
-        screen=ScreenSettings(kind="clusters"),
-        decoding=DecodeSettings(on_undecidable="keep-all"),
-        rounds=int(config["rounds"]),
-        samples={f"client-{number}": SAMPLES for number in range(count)},
-        timeout=float(config["timeout"]),
+    credentials = credentials_of(config)
+    tested = bool(config.get("tested", True))
+    return {
+        "grouping": Grouping(design=design, clients=names) if tested else None,
+        "privacy": int(config["privacy"]),
+        "validation": validation() if tested else None,
+        "rounds": int(config["rounds"]),
+        "samples": dict.fromkeys(names, int(config.get("samples", SAMPLES))),
+        "sums": SumSettings(timeout_seconds=float(config["timeout"]), colluders=1 if len(names) >= 15 else 0),
+        "credentials": credentials,
+        "inputs": {} if credentials is None else inputs_of(config),
+    }
+
+
+def over(grid: Grid, config: Any, **changes: Any) -> Any:
+    """The server's half: the transport of a grid, and the run that drives it."""
+    from fedgt.federation import FederationRun
+    from fedgt.flower import FlowerTransport
+
+    told = options(config) | changes
+    transport = FlowerTransport(
+        grid,
+        names_of(config),
+        credentials=told["credentials"],
         wait=float(config["wait"]),
-        credentials=credentials,
-        colluders=1 if count >= 15 else 0,
-        config=config if credentials is not None else {},
+        patience=min(float(config["timeout"]), 120.0),
     )
+    return transport, FederationRun(transport, **told)
+
+
+def stopping(run: Any, parameters: Any) -> Iterator[tuple[Any, str]]:
+    """Each round with why the run stops after it, if it does."""
+    from fedgt.errors import RunHaltedError
+
+    try:
+        for step in run.rounds(parameters):
+            yield step, ""
+    except RunHaltedError as halt:
+        yield halt.step, str(halt)
 
 
 def digest(parameters: Any) -> str:
     return hashlib.sha256(b"".join(parameters[name].tobytes() for name in sorted(parameters))).hexdigest()
 
 
-def row(record: Any) -> dict[str, Any]:
+def row(step: Any, halt: str = "", transport: Any = None) -> dict[str, Any]:
     """What must be the same on every engine, and what a test wants to look at."""
-    screening = record.screening
+    screening = step.screening
     return {
-        "round": record.round,
-        "model": digest(record.parameters),
-        "outcomes": None if screening is None else str(screening.screen.outcomes),
-        "verdicts": None if screening is None else [[v.client, v.verdict] for v in screening.exclusion.verdicts],
-        "excluded": record.excluded,
-        "connected": record.connected,
-        "refused": {str(node): reason for node, reason in record.refused.items()},
-        "status": [[one.purpose, one.status, one.members, dict(one.dropped)] for one in record.result.records],
-        "bytes_up": record.result.bytes_up,
-        "bytes_down": record.result.bytes_down,
-        "seconds": dict(record.seconds),
-        "halt": record.halt,
+        "round": step.round,
+        "purpose": step.purpose,
+        "model": digest(step.parameters),
+        "verdicts": [[v.client, v.verdict, repr(v.posterior)] for v in screening.exclusion.verdicts]
+        if screening
+        else None,
+        "excluded": step.excluded,
+        "members": step.members,
+        "refused": {} if transport is None else {str(node): why for node, why in transport.roster.refused.items()},
+        "status": [[one.purpose, one.status, one.members, dict(one.dropped)] for one in step.result.records],
+        "bytes_up": step.result.bytes_up,
+        "bytes_down": step.result.bytes_down,
+        "seconds": dict(step.result.seconds),
+        "halt": halt,
     }
 
 
@@ -128,11 +178,14 @@ server = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     out = Path(str(context.run_config["out"]))
     rows: list[dict[str, Any]] = []
-    for record in federation(context.run_config).start(grid, initial()):
-        rows.append(row(record))
+
+    def write(*, finished: bool) -> None:
         draft = out.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps({"rows": rows, "finished": False}))
+        draft.write_text(json.dumps({"rows": rows, "finished": finished}))
         draft.replace(out)
-    draft = out.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps({"rows": rows, "finished": True}))
-    draft.replace(out)
+
+    transport, run = over(grid, context.run_config)
+    for step, halt in stopping(run, initial()):
+        rows.append(row(step, halt, transport))
+        write(finished=False)
+    write(finished=True)

@@ -1,12 +1,13 @@
 """A run of `flower_app` with all nodes in this process."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from flwr.app import Message
 
 import flower_app as app
-from fedgt.flower import FlowerRound, InProcessGrid
+from fedgt.federation import FederationRun, Step
+from fedgt.flower import FlowerTransport, InProcessGrid
 
 CONFIG: dict[str, Any] = {
     "clients": 15,
@@ -24,8 +25,19 @@ def nodes(count: int = 15, **config: Any) -> dict[int, dict[str, Any]]:
     return {100 + number: {"partition-id": number} | config for number in range(count)}
 
 
-def played(grid: InProcessGrid, **changes: Any) -> list[FlowerRound]:
-    return list(app.federation(CONFIG | changes).start(grid, app.initial()))
+def over(grid: InProcessGrid, config: Any = CONFIG, **changes: Any) -> tuple[FlowerTransport, FederationRun]:
+    """The transport and the run; `changes` are arguments of `FederationRun`."""
+    made: tuple[FlowerTransport, FederationRun] = app.over(grid, config, **changes)
+    return made
+
+
+def steps(grid: InProcessGrid, config: Any = CONFIG, **changes: Any) -> Iterator[Step]:
+    """The rounds one by one, the last one also if the run stops with it."""
+    return (step for step, _ in app.stopping(over(grid, config, **changes)[1], app.initial()))
+
+
+def played(grid: InProcessGrid, config: Any = CONFIG, **changes: Any) -> list[Step]:
+    return list(steps(grid, config, **changes))
 
 
 def trips(grid: InProcessGrid) -> list[tuple[str, list[int]]]:

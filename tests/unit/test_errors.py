@@ -9,7 +9,7 @@ from fedgt.decode import IndependentPrior
 from fedgt.design import from_matrix, max_malicious
 from fedgt.errors import DesignError, FedGTError, SpecError
 from fedgt.grouping import Grouping
-from fedgt.types import CountLikelihoods, ErrorRates, Outcomes
+from fedgt.types import ErrorRates, Outcomes
 
 ROWS = np.array([[1, 1, 0], [0, 1, 1]])
 
@@ -25,7 +25,6 @@ ROWS = np.array([[1, 1, 0], [0, 1, 1]])
         (lambda: ErrorRates.symmetric(np.float64(2.0)), "2.0"),
         (lambda: Outcomes(values=np.array([0, 1, 7], dtype=np.int8)), "7"),
         (lambda: IndependentPrior(prevalence=np.array([0.5, 1.5])), "1.5"),
-        (lambda: CountLikelihoods.exactly(list(np.array([1])), list(np.array([0]))), "[0]"),
         (lambda: Grouping(design=from_matrix(ROWS), clients=tuple(np.array(["1", "1", "2"]))), "'1'"),
     ],
 )

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "docs" / "measure_prose.py"
+MEASURED = runpy.run_path(str(SCRIPT))
 
 
 @pytest.fixture(scope="module")
 def prose() -> dict[str, Any]:
-    return runpy.run_path(str(ROOT / "docs" / "measure_prose.py"))
+    return MEASURED
 
 
 def test_code_tables_headings_and_pictures_are_no_sentences(prose: dict[str, Any]) -> None:
@@ -122,3 +124,28 @@ def test_terms_names_numbers_and_code_count_as_words_but_not_as_syllables(prose:
 )
 def test_syllables_are_those_of_the_dictionary(prose: dict[str, Any], word: str, count: int) -> None:
     assert prose["syllables"](word) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("word " * 31 + ".", "more than 30 words"),
+        ("It is .20 of all.", "no zero before the point: .20"),
+        ("It is good.\n\n" + "word " * 14 + ". " + "word " * 10 + ".", "line 3 is longer"),
+        ("Considerable incompatibilities necessitated extraordinary reconsideration.", "reading ease"),
+    ],
+)
+def test_a_page_that_breaks_a_rule_is_told_which(prose: dict[str, Any], text: str, fault: str) -> None:
+    assert any(fault in one for one in prose["faults"](text))
+    assert prose["faults"]("The cat sat on the mat. It was 0.20 m wide.") == []
+
+
+@pytest.mark.parametrize("page", [path.relative_to(ROOT).as_posix() for path in MEASURED["pages"]()])
+def test_a_tired_reader_can_read_every_page(prose: dict[str, Any], page: str) -> None:
+    path = ROOT / page
+    assert prose["faults"](path.read_text(encoding="utf-8"), ease=prose["pages"]()[path]) == []
+
+
+def test_pages_that_may_still_break_the_rules_exist(prose: dict[str, Any]) -> None:
+    assert [page for page in prose["PENDING"] if not (ROOT / page).is_file()] == []
+    assert len(prose["pages"]()) > 40

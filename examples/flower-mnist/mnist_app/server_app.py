@@ -8,8 +8,8 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAdam
 
 from fedgt.design import named_design
-from fedgt.federation import ScreenSettings, Validation
-from fedgt.flower import FedGT, adaptive
+from fedgt.federation import FederationRun, ScreenSettings, SumSettings, Validation
+from fedgt.flower import FlowerTransport, adaptive, inputs_of
 from fedgt.grouping import assign
 from fedgt.secagg import Credentials, read_private_key, read_registry
 from mnist_app import task
@@ -26,7 +26,9 @@ def main(grid: Grid, context: Context) -> None:
     images, labels = task.load(data, "train")
     mine = task.partition(None, seed)
     test_images, test_labels = task.load(data, "t10k")
-    federation = FedGT(
+    credentials = _credentials(str(config["credentials"]))
+    run = FederationRun(
+        FlowerTransport(grid, names, credentials=credentials, wait=float(config["wait"])),
         grouping=assign(named_design("graded-15x10-b"), names, rng=np.random.default_rng(seed)),
         privacy=int(config["privacy"]),
         validation=Validation(
@@ -37,28 +39,26 @@ def main(grid: Grid, context: Context) -> None:
         screen=ScreenSettings(layer=task.CLASSIFICATION_LAYER),
         rounds=int(config["rounds"]),
         samples={name: len(task.partition(number, seed)) for number, name in enumerate(names)},
-        config=config,
-        credentials=_credentials(str(config["credentials"])),
-        optimizer=adaptive(FedAdam(eta=0.01)) if config["optimizer"] == "fedadam" else None,
-        timeout=float(config["timeout"]),
-        wait=float(config["wait"]),
+        sums=SumSettings(timeout_seconds=float(config["timeout"])),
+        inputs=inputs_of(config),
+        credentials=credentials,
+        next_model=adaptive(FedAdam(eta=0.01)) if config["optimizer"] == "fedadam" else None,
+        seed=seed,
     )
-    for record in federation.start(grid, task.initial(seed)):
-        predicted = task.logits(record.parameters, test_images).argmax(axis=1)
+    for step in run.rounds(task.initial(seed)):
+        predicted = task.logits(step.parameters, test_images).argmax(axis=1)
         source = test_labels == task.SOURCE
         print(
-            f"round {record.round}: accuracy {np.mean(predicted == test_labels):.4f}, "
+            f"round {step.round}, {step.purpose}: accuracy {np.mean(predicted == test_labels):.4f}, "
             f"attack accuracy {np.mean(predicted[source] == task.TARGET):.4f}, "
-            f"excluded {', '.join(record.excluded) or 'nobody'}, {record.seconds['round']:.1f} s",
+            f"excluded {', '.join(step.excluded) or 'nobody'}, {sum(step.result.seconds.values()):.1f} s",
             flush=True,
         )
-        for verdict in record.screening.exclusion.verdicts if record.screening else ():
+        for verdict in step.verdicts:
             if verdict.verdict != "keep":
                 print(f"  {verdict.client}: {verdict.verdict}: {verdict.reason}", flush=True)
-        for warning in record.result.warnings:
+        for warning in (*step.warnings, *step.result.warnings):
             print(f"  warning: {warning}", flush=True)
-        if record.halt:
-            print(f"  stopped: {record.halt}", flush=True)
 
 
 def _credentials(folder: str) -> Credentials | None:

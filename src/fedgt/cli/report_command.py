@@ -11,7 +11,7 @@ def report(
     run_dir: Annotated[
         Path,
         typer.Argument(
-            help="The folder of a run that has ended; only read. Or `tables`: what `fedgt reproduce` wrote and the paper."
+            help="A folder of a run that has ended; only read. Or `tables`: what `fedgt reproduce` wrote and the paper."
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="Where report.html and report.json go; else the run folder.")] = None,

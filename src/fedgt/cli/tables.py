@@ -78,7 +78,7 @@ def verdict_table(tests: "Sequence[TestRow]", clients: "Sequence[ClientRow]") ->
     for client in clients:
         marks = (f"{group}{_sign(test.outcomes, group)}" for group in client.groups)
         posterior = f"{client.posterior:.4f}" if isinstance(client.posterior, float) else "unknown"
-        right = client.excluded == (client.truth == "malicious")
+        right = client.truth == "faulty" or client.excluded == (client.truth == "malicious")
         truth = Text(client.truth or "", style="" if right else "bold red")
         style = "yellow" if client.excluded else ""
         name = Text(printable(client.id))

@@ -19,7 +19,7 @@ _INTERVAL = 0.25
 
 
 def watch(
-    run_dir: Annotated[Path, typer.Argument(help="The folder of a run, real or simulated; only read.")],
+    run_dir: Annotated[Path, typer.Argument(help="A folder of a run, real or simulated; only read.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object about this moment and exit.")] = False,
 ) -> None:
     """Rounds, time left, accuracy, stage of the secure aggregation and, after a test, the verdicts of a run that goes on.

@@ -13,7 +13,7 @@ from fedgt.decode.compiled import (
     forward_backward,
     stacked,
 )
-from fedgt.decode.decoders import compile, decode_counts
+from fedgt.decode.decoders import compile
 from fedgt.decode.estimate import CountEstimate, estimate_from_outcomes, estimate_malicious, most_considered
 from fedgt.decode.exact import all_log_odds, expected_errors
 from fedgt.decode.explanation import explain
@@ -58,7 +58,6 @@ __all__ = [
     "compile",
     "decision_table",
     "decode",
-    "decode_counts",
     "definite",
     "estimate_from_outcomes",
     "estimate_malicious",

@@ -24,7 +24,7 @@ from fedgt.decode.compiled import (
 from fedgt.decode.priors import CountPrior, Prior
 from fedgt.design import Design
 from fedgt.errors import SpecError
-from fedgt.types import CountLikelihoods, FloatArray, IntArray, Outcomes, frozen
+from fedgt.types import FloatArray, IntArray, Outcomes
 
 Update = Literal["flooding", "serial"]
 UPDATES: tuple[Update, ...] = get_args(Update)
@@ -47,6 +47,14 @@ class BeliefPropagation:
     Raises:
         SpecError: If a setting is out of range or the update is unknown.
         ShapeError: If rates or prior do not fit the design.
+
+    Examples:
+        >>> from fedgt import ErrorRates, Outcomes, named_design
+        >>> from fedgt.decode import BeliefPropagation, IndependentPrior
+        >>> prior = IndependentPrior.uniform(15, 0.2)
+        >>> decoder = BeliefPropagation(named_design("bch-15x8"), ErrorRates.symmetric(0.05), prior)
+        >>> decoder.decode(Outcomes.parse("11010000")).status
+        'converged'
     """
 
     def __init__(
@@ -95,7 +103,7 @@ class BeliefPropagation:
     def decode_batch(self, outcomes: npt.NDArray[np.int8]) -> PosteriorBatch:
         """See `CompiledDecoder`."""
         values = check_outcomes(outcomes, self._design)
-        rows = [self._run(self._binary(row), None) if self._consistent(row) else self._impossible() for row in values]
+        rows = [self._run(self._binary(row)) if self._consistent(row) else self._impossible() for row in values]
         width = len(self._prior.weights) if isinstance(self._prior, CountPrior) else 0
         return PosteriorBatch(
             log_odds=np.array([row[0] for row in rows]).reshape(len(rows), self._design.clients),
@@ -127,16 +135,6 @@ class BeliefPropagation:
             return np.zeros(self._design.clients)
         return np.where(self._prior.prevalence == 0, 1.0, np.where(self._prior.prevalence == 1, -1.0, 0.0))
 
-    def decode_counts(self, evidence: CountLikelihoods) -> Posterior:
-        """Groups that answer with counts; the error rates are not used."""
-        total, log_evidence, count, converged = self._run(np.zeros((self._design.groups, 2)), evidence)
-        return Posterior(
-            log_odds=frozen(total, np.float64),
-            log_evidence=log_evidence,
-            count=frozen(count, np.float64),
-            status="converged" if converged else "not-converged",
-        )
-
     def _binary(self, outcomes: npt.NDArray[np.int8]) -> FloatArray:
         """float64[groups, 2]: log P(t | clean), log P(t | contaminated)."""
         return np.array(
@@ -147,9 +145,7 @@ class BeliefPropagation:
         last = group + 1 == self._design.groups
         return slice(int(self._starts[group]), len(self._edge_client) if last else int(self._starts[group + 1]))
 
-    def _run(
-        self, likelihood: FloatArray, counts: CountLikelihoods | None
-    ) -> tuple[FloatArray, float, FloatArray, bool]:
+    def _run(self, likelihood: FloatArray) -> tuple[FloatArray, float, FloatArray, bool]:
         client, n = self._edge_client, self._design.clients
         own, certain = self._own(), self._certain()
 
@@ -164,19 +160,14 @@ class BeliefPropagation:
             before, count_before = from_group.copy(), from_count.copy()
             if self._update == "flooding":
                 total = own + from_count + np.bincount(client, from_group, minlength=n)
-                answered = self._group_messages(known(total[client] - from_group, client), likelihood, counts)
+                answered = self._group_messages(known(total[client] - from_group, client), likelihood)
                 from_group = self._damped(from_group, answered)
             else:
                 total = own + from_count + np.bincount(client, from_group, minlength=n)
                 for group in range(self._design.groups):
                     edges = self._edges(group)
                     incoming = known(total[client[edges]] - from_group[edges], client[edges])
-                    answered = (
-                        _or_messages(incoming, likelihood[group])
-                        if counts is None
-                        else _count_factor(incoming, counts.log_likelihood[group])[0]
-                    )
-                    fresh = self._damped(from_group[edges], answered)
+                    fresh = self._damped(from_group[edges], _or_messages(incoming, likelihood[group]))
                     np.add.at(total, client[edges], fresh - from_group[edges])
                     from_group[edges] = fresh
             if isinstance(self._prior, CountPrior):
@@ -192,7 +183,7 @@ class BeliefPropagation:
         count = np.empty(0)
         if isinstance(self._prior, CountPrior):
             count = _count_factor(total - from_count, count_log_weights(self._prior, n))[1]
-        evidence = self._bethe(total, from_group, from_count, likelihood, counts)
+        evidence = self._bethe(total, from_group, from_count, likelihood)
         total = np.where(certain == 0, total, np.inf * np.where(certain == 0, 1.0, certain))
         return total, evidence, count, converged
 
@@ -207,40 +198,20 @@ class BeliefPropagation:
     def _damped(self, old: FloatArray, new: FloatArray) -> FloatArray:
         return np.clip(self._damping * old + (1.0 - self._damping) * new, -_LARGEST, _LARGEST)
 
-    def _group_messages(
-        self, incoming: FloatArray, likelihood: FloatArray, counts: CountLikelihoods | None
-    ) -> FloatArray:
-        if counts is not None:
-            return np.concatenate(
-                [
-                    _count_factor(incoming[self._edges(group)], vector)[0]
-                    for group, vector in enumerate(counts.log_likelihood)
-                ]
-            )
+    def _group_messages(self, incoming: FloatArray, likelihood: FloatArray) -> FloatArray:
         benign = _log_benign(incoming)
         others = np.add.reduceat(benign, self._starts)[self._edge_group] - benign if len(benign) else benign
         return _answer(np.minimum(others, 0.0), likelihood[self._edge_group].T)
 
     def _bethe(
-        self,
-        total: FloatArray,
-        from_group: FloatArray,
-        from_count: FloatArray,
-        likelihood: FloatArray,
-        counts: CountLikelihoods | None,
+        self, total: FloatArray, from_group: FloatArray, from_count: FloatArray, likelihood: FloatArray
     ) -> float:
         """Bethe's approximation of log P(t): exact on a graph without cycles."""
         client, own = self._edge_client, self._own()
         certain = self._certain()[client]
         incoming = np.where(certain == 0, total[client] - from_group, 2 * _LARGEST * certain)
-        if counts is None:
-            all_benign = np.add.reduceat(_log_benign(incoming), self._starts)
-            groups = np.logaddexp(likelihood[:, 0] + all_benign, likelihood[:, 1] + _log_one_minus(all_benign)).sum()
-        else:
-            groups = sum(
-                _count_factor(incoming[self._edges(group)], vector)[2]
-                for group, vector in enumerate(counts.log_likelihood)
-            )
+        all_benign = np.add.reduceat(_log_benign(incoming), self._starts)
+        groups = np.logaddexp(likelihood[:, 0] + all_benign, likelihood[:, 1] + _log_one_minus(all_benign)).sum()
         # Every message and belief is normalised: P(benign) = 1 / (1 + e^-L).
         messages = [np.bincount(client, part, minlength=len(own)) for part in _log_pair(from_group)]
         everybody = _log_pair(from_count) if isinstance(self._prior, CountPrior) else (0.0, 0.0)

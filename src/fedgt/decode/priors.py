@@ -18,6 +18,11 @@ class IndependentPrior:
 
     Raises:
         SpecError: If a value is not a probability.
+
+    Examples:
+        >>> from fedgt.decode import IndependentPrior
+        >>> IndependentPrior.uniform(4, 0.2).prevalence.tolist()
+        [0.2, 0.2, 0.2, 0.2]
     """
 
     prevalence: FloatArray
@@ -48,6 +53,11 @@ class CountPrior:
 
     Raises:
         SpecError: If the weights are negative, not finite, or all zero.
+
+    Examples:
+        >>> from fedgt.decode import CountPrior
+        >>> CountPrior.uniform(3).weights.tolist()  # 0 to 3 attackers, equally likely
+        [0.25, 0.25, 0.25, 0.25]
     """
 
     weights: FloatArray

@@ -1,7 +1,7 @@
 """Who shares a group: assignment matrices, their codes, and how many groups an attack contaminates."""
 
 from fedgt.design.banded import banded
-from fedgt.design.codes import all_cyclic, bch, bch_of_distance, cyclic
+from fedgt.design.codes import bch, cyclic
 from fedgt.design.constant_weight import constant_column_weight, constant_row_weight
 from fedgt.design.contamination import (
     Contamination,
@@ -23,10 +23,8 @@ __all__ = [
     "Contamination",
     "Design",
     "all_contaminated",
-    "all_cyclic",
     "banded",
     "bch",
-    "bch_of_distance",
     "candidates",
     "checked",
     "constant_column_weight",

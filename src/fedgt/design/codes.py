@@ -73,25 +73,6 @@ def check_polynomials(n: int, k: int) -> tuple[Exponents, ...]:
     return tuple(sorted(divisors))
 
 
-def all_cyclic(n: int, groups: int) -> tuple[Design, ...]:
-    """The designs of all cyclic codes of length n with that many groups, one of every pair that is each other's reversal.
-
-    The reciprocal check polynomial gives the same matrix with clients and groups in reverse order. Other code equivalences
-    (multipliers) do not keep the rows, which are what the server sees, so those designs are all there.
-
-    Args:
-        n: Clients, the length of the codes.
-        groups: n - k, from 1 to n - 1; other numbers have no code and give an empty tuple.
-
-    Raises:
-        DesignError: If n is below 1.
-    """
-    known = check_polynomials(n, n - groups) if 0 < groups < n else ()
-    preferred = _PREFERRED.get((n, n - groups), ())
-    classes = {min(h, _reciprocal(h)): preferred if preferred in {h, _reciprocal(h)} else h for h in reversed(known)}
-    return tuple(cyclic(n, n - groups, check_polynomial=classes[least]) for least in sorted(classes))
-
-
 def cyclic(n: int, k: int, *, check_polynomial: Exponents | None = None) -> Design:
     """The design whose matrix is the (n - k) x n parity-check matrix of a cyclic (n, k) code.
 
@@ -106,6 +87,12 @@ def cyclic(n: int, k: int, *, check_polynomial: Exponents | None = None) -> Desi
 
     Raises:
         DesignError: If no such code exists, h does not divide x^n - 1, or several codes exist and none was named.
+
+    Examples:
+        >>> from fedgt.design import cyclic
+        >>> design = cyclic(7, 4)
+        >>> design.matrix.tolist()
+        [[1, 0, 1, 1, 1, 0, 0], [0, 1, 0, 1, 1, 1, 0], [0, 0, 1, 0, 1, 1, 1]]
     """
     if not 0 < k < n:
         raise DesignError(f"cyclic({n}, {k}): 0 < k < n is needed; k = n would leave no group")
@@ -144,6 +131,12 @@ def bch(n: int, k: int) -> Design:
 
     Raises:
         DesignError: If n is not 2^m - 1 or no BCH code of that dimension exists (the message lists those that do).
+
+    Examples:
+        >>> from fedgt.design import bch
+        >>> design = bch(15, 7)  # the paper's 15 clients in 8 groups
+        >>> design.groups, len(design.members(0))
+        (8, 4)
     """
     generators = _bch_generators(n)
     if k not in generators:
@@ -162,34 +155,9 @@ def bch(n: int, k: int) -> Design:
     )
 
 
-def bch_of_distance(n: int, distance: int) -> Design:
-    """The design from the primitive narrow-sense BCH code of length n = 2^m - 1 and designed distance delta.
-
-    The generator polynomial is the least one with the roots alpha, alpha^2, ..., alpha^(delta - 1) (MacWilliams and Sloane,
-    chapter 7, section 6), so the true distance of the code is at least delta. `bch_of_distance(15, 5)` is `bch(15, 7)`.
-
-    Raises:
-        DesignError: If n is not 2^m - 1, delta is below 2, or the roots leave no code (the message says how far one can go).
-    """
-    generators = _bch_generators(n)
-    # The codes shrink as the distance grows; the largest distance that each one is designed for is its Bose distance.
-    reach = {k: _bose_distance(n, g) for k, g in generators.items()}
-    if not 2 <= distance <= max(reach.values()):
-        raise DesignError(
-            f"BCH code of length {n} with designed distance {distance}; distances from 2 to {max(reach.values())} exist"
-        )
-    return bch(n, max(k for k, most in reach.items() if most >= distance))
-
-
 def parity_check_matrix(n: int, check_polynomial: Exponents) -> BitArray:
     """uint8[n - k, n]: H of the cyclic code of length n with check polynomial h of degree k; H G^T = 0 over GF(2)."""
     return _shifts(n, tuple(check_polynomial[0] - e for e in check_polynomial), n - check_polynomial[0])
-
-
-def generator_matrix(n: int, check_polynomial: Exponents) -> BitArray:
-    """uint8[k, n]: G of the same code, from g = (x^n - 1) / h; row i is g shifted right by i."""
-    quotient, _ = _divided((1 << n) | 1, _as_bits(check_polynomial))
-    return _shifts(n, _from_bits(quotient), check_polynomial[0])
 
 
 def polynomial_text(exponents: Exponents) -> str:
@@ -246,17 +214,6 @@ def _primitive_polynomial(m: int) -> Exponents:
         if all(_divided((1 << d) | 1, _as_bits(candidate))[1] for d in divisors if d >= m):
             return candidate
     raise DesignError(f"no primitive polynomial of degree {m} found")  # pragma: no cover - one exists for every m
-
-
-def _bose_distance(n: int, generator: Exponents) -> int:
-    """The largest delta such that alpha, ..., alpha^(delta - 1) are all roots of g."""
-    m = (n + 1).bit_length() - 1
-    powers = _field_powers(m)
-    exponents = np.asarray(generator)
-    root = 1
-    while root < n and not np.bitwise_xor.reduce(powers[exponents * root % n]):
-        root += 1
-    return root
 
 
 @lru_cache(maxsize=16)

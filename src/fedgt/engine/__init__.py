@@ -1,24 +1,25 @@
 """The engine: carries the messages of secure sums to clients and back, and runs the clients' end."""
 
 from fedgt.engine.aggregate import SecureSums, TakesSums, secure_sums
-from fedgt.engine.announced import Announced, OnStage
+from fedgt.engine.announced import OnStage, announced
 from fedgt.engine.endpoint import Client, ClientEndpoint, TrainedModel
 from fedgt.engine.prekey_store import PrekeyStore
 from fedgt.engine.round_message import fingerprint
-from fedgt.engine.transport import Failure, LocalTransport, Transport
+from fedgt.engine.transport import Failure, LocalTransport, MeetingTransport, Transport
 
 __all__ = [
-    "Announced",
     "Client",
     "ClientEndpoint",
     "Failure",
     "LocalTransport",
+    "MeetingTransport",
     "OnStage",
     "PrekeyStore",
     "SecureSums",
     "TakesSums",
     "TrainedModel",
     "Transport",
+    "announced",
     "fingerprint",
     "secure_sums",
 ]

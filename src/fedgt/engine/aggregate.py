@@ -11,7 +11,7 @@ import numpy as np
 
 from fedgt.engine.prekey_store import PrekeyStore
 from fedgt.engine.round_message import RoundMessage, bound
-from fedgt.engine.transport import Failure, StreamingTransport, Transport
+from fedgt.engine.transport import Failure, MeetingTransport, StreamingTransport, Transport
 from fedgt.errors import ShapeError
 from fedgt.secagg import AgreementLog, Authorise, Credentials, GroupSum, RoundPlan, ServerSession
 from fedgt.types import Parameters
@@ -83,8 +83,8 @@ def secure_sums(
             signed, and clients that have pinned a server refuse.
         agreements: What clients have signed so far, with credentials; it must outlive the server's process.
         prekeys: What the clients published for this round ahead; it is used up, and refilled for the round that the store
-            asks for. Stage "begin" then stands for "keys" and "shares", and "finish" for "unmask". None: keys are
-            published in the round itself.
+            asks for. Stage "begin" then stands for "keys" and "shares", and "finish" for "unmask". None takes the store of
+            a `MeetingTransport`; over any other, keys are published in the round itself.
 
     Returns:
         The sums; a group that is lost or withheld is an erasure with its reason, whatever the clients did.
@@ -98,6 +98,8 @@ def secure_sums(
         raise ShapeError(f'task "{plan.task}" {"needs a center" if center is None else "takes no center"}')
     if center is not None:
         _require_tensors(plan, center, "center")
+    if prekeys is None and isinstance(transport, MeetingTransport):
+        prekeys = transport.prekeys
     traffic = _Traffic(transport, timeout, "keys" if prekeys is None else "begin")
     plan = bound(plan, parameters, center)
     session = ServerSession(plan, credentials=credentials, agreements=agreements)

@@ -7,11 +7,12 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol, TypeAlias, runtime_checkable
 
+from fedgt.engine.prekey_store import PrekeyStore
 from fedgt.errors import FedGTError, SpecError
 from fedgt.foreign_text import plain
 
@@ -61,6 +62,25 @@ class StreamingTransport(Protocol):
         self, stage: str, messages: Mapping[str, bytes], timeout: float
     ) -> Iterator[tuple[str, bytes | Failure]]:
         """As `Transport.exchange`, but yields (client, reply or failure) as they come, in any order, each client once."""
+        ...
+
+
+@runtime_checkable
+class MeetingTransport(Protocol):
+    """A transport whose clients come and go, and which brings the keys of a round one round ahead, to save a trip.
+
+    Attributes:
+        prekeys: What the clients have published for the coming round, and what they are to be asked for next.
+    """
+
+    prekeys: PrekeyStore
+
+    def meet(self, *, without: Collection[str] = ()) -> tuple[str, ...]:
+        """Who is there, sorted; new ones are asked who they are, and all but some for keys that are missing.
+
+        Args:
+            without: Clients that take no part any more.
+        """
         ...
 
 

@@ -46,9 +46,15 @@ class _Running:
             return finished
         return None
 
-    def kind(self, client: str) -> str:
-        """What the client's labels are; the same text means the same labels in all runs of the world."""
-        return self.spec.attack.model_dump_json() if client in self.simulation.malicious else _HONEST
+    def kind(self, client: str, round: int) -> str | None:
+        """What the client's labels are in the round; the same text means the same labels in all runs of the world.
+
+        None means other pictures: such a client trains by itself.
+        """
+        behaviour = self.simulation.cohort.behaviours.get(client)
+        if behaviour is None or not behaviour.active(round) or not behaviour.trains_otherwise:
+            return _HONEST
+        return None if behaviour.images is not None else behaviour.kind
 
 
 def run_batch(
@@ -131,13 +137,15 @@ def _train(running: Sequence[_Running]) -> None:
             continue
         start = fingerprint(one.demand.parameters)
         for client in one.demand.members:
-            tasks = wanted.setdefault((one.demand.round, client), {})
-            tasks.setdefault((start, one.kind(client)), []).append(one)
+            kind = one.kind(client, one.demand.round)
+            if kind is not None:
+                tasks = wanted.setdefault((one.demand.round, client), {})
+                tasks.setdefault((start, kind), []).append(one)
     for (round_number, client), tasks in wanted.items():
         kinds: dict[str, IntArray] = {}
         starts: list[Parameters] = []
         for (_, kind), owners in tasks.items():
-            kinds.setdefault(kind, owners[0].simulation.cohort.labels)
+            kinds.setdefault(kind, owners[0].simulation.cohort.data(round_number)[1])
             starts.append(_demanded(owners[0]))
         cohort = next(iter(tasks.values()))[0].simulation.cohort
         kind_of = [kind for _, kind in tasks]

@@ -15,38 +15,34 @@ import numpy as np
 from fedgt.design import Design, default_design, from_matrix, named_design
 from fedgt.engine import ClientEndpoint, LocalTransport, OnStage, TakesSums, secure_sums
 from fedgt.errors import DesignError, ProtocolError, SpecError
+from fedgt.experiment.attack_success import attack_success
+from fedgt.experiment.attackers import attackers, failing, failing_behaviour, malicious_behaviours
 from fedgt.experiment.spec import ExperimentSpec, FaultSpec
 from fedgt.experiment.unmasked import UnmaskedSums
 from fedgt.federation import Federation, FederationRun, Validation
 from fedgt.federation.history import Accuracies, Witness
 from fedgt.federation.run_folder import RunFolder
 from fedgt.grouping import Grouping, assign
-from fedgt.record.result import Heading
+from fedgt.record.result import Heading, Truth
 from fedgt.screen import balanced_accuracy, top1_accuracy
 from fedgt.train import (
+    Behaviour,
     Cohort,
     ImageData,
     LocalTraining,
     LogisticRegression,
     Partition,
-    attack_accuracy,
-    attack_named,
-    draw_malicious,
     load,
-    nested_malicious,
     partition_centres,
     partition_dirichlet,
     partition_iid,
     partition_single_class,
-    poison,
-    unusual_clients,
 )
 from fedgt.train.model import Model
 from fedgt.types import IntArray, Parameters
 
-_MOST_REDRAWS = 10_000
-_AMONG_UNUSUAL = {"nested": 0, "nested-neither": 0, "nested-one": 1, "nested-both": 2}
 _SEATS, _PARTITION, _MALICIOUS, _POISON, _INITIAL = range(5)  # independent streams of one seed
+_BROKEN = 6  # the run itself draws further rows from stream 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,6 +56,8 @@ class Simulation:
         initial: The first global model.
         clients: Client ids, by client number.
         malicious: The ids of the malicious clients: never given to the defence.
+        faulty: The ids of honest clients whose data or software is broken: never given to the defence either.
+        shape: (rows, columns) of an image, its channels one below the other.
         test_images: float32[samples, features] (uint8 for image networks), for the accuracies of the report.
         test_labels: int64[samples].
         begin_round: Tells the simulated clients which round begins and who takes part.
@@ -72,6 +70,8 @@ class Simulation:
     initial: Parameters
     clients: tuple[str, ...]
     malicious: frozenset[str]
+    faulty: frozenset[str]
+    shape: tuple[int, int]
     test_images: np.ndarray[tuple[int, ...], np.dtype[Any]]
     test_labels: IntArray
     begin_round: Callable[[int, Collection[str]], None]
@@ -121,15 +121,15 @@ def simulate(
     clients = tuple(f"client-{j:0{width}d}" for j in range(n))
     split = _partition(spec, data)
     grouping = _grouping(spec, clients) if spec.method == "fedgt" or spec.attack.require_clean_group else None
-    attackers = _attackers(spec, clients, grouping, split, data)
-    attack = attack_named(spec.attack.kind, source=spec.attack.source, target=spec.attack.target)
-    labels = poison(
-        data.train_labels,
-        attack=attack,
-        parts=[split.clients[j] for j in attackers],
-        classes=data.classes,
-        rng=_stream(spec, _POISON),
-    )
+    placed = attackers(spec, clients, grouping, split, data, rng=_stream(spec, _MALICIOUS))
+    malicious = sorted(j for _, numbers in placed for j in numbers)
+    behaviours: dict[str, Behaviour] = {}
+    for kind, numbers in placed:
+        behaviours |= malicious_behaviours(kind, numbers, clients, split, data, rng=_stream(spec, _POISON))
+    broken = _stream(spec, _BROKEN)
+    faulty = [(failure, j) for failure, numbers in failing(spec, malicious, rng=broken) for j in numbers]
+    for failure, j in faulty:
+        behaviours[clients[j]] = failing_behaviour(failure, j, split, data, rng=broken)
     model = _model(spec, data, data_dir)
     if spec.method == "fedgt" and spec.screen.layer != model.classification_layer:
         raise SpecError(
@@ -139,7 +139,7 @@ def simulate(
     cohort = Cohort(
         model=model,
         images=data.train_images,
-        labels=labels,
+        labels=data.train_labels,
         parts=dict(zip(clients, split.clients, strict=True)),
         training=LocalTraining(
             learning_rate=spec.training.learning_rate,
@@ -151,6 +151,7 @@ def simulate(
             class_weights=spec.training.class_weights,
         ),
         seed=spec.seed,
+        behaviours=behaviours,
     )
     faults = _Faults(spec.faults, clients)
     # A client refuses by itself what the ledger would refuse: a sum over fewer than the promised number.
@@ -169,6 +170,9 @@ def simulate(
         labels=data.train_labels[split.validation],
         inputs=lambda parameters: model.inputs(parameters, validation_images),
     )
+    truth: dict[str, Truth] = dict.fromkeys(clients, "benign")
+    truth.update({clients[j]: "faulty" for _, j in faulty})
+    truth.update({clients[j]: "malicious" for j in malicious})
     take_sums: TakesSums = secure_sums if masks else UnmaskedSums(clients=cohort.clients)
     run = FederationRun(
         LocalTransport(handlers, workers=spec.secure_aggregation.workers),
@@ -182,7 +186,7 @@ def simulate(
         weighting=spec.federation.weighting,
         sums=spec.secure_aggregation,
         rfa=spec.rfa if spec.method == "rfa" else None,
-        excluded=[clients[j] for j in attackers] if spec.method == "oracle" else (),
+        excluded=[clients[j] for j in malicious] if spec.method == "oracle" else (),
         present=faults.present,
         name=f"{spec.digest[:12]}-{spec.seed}",
         seed=spec.seed,
@@ -192,7 +196,7 @@ def simulate(
         resume=resume,
         witness=Witness(
             heading=Heading(method=spec.method, seed=spec.seed, spec_hash=spec.digest, rounds=spec.federation.rounds),
-            malicious=frozenset(clients[j] for j in attackers),
+            truth=truth,
             accuracies=partial(_accuracies, spec, model, data),
         ),
     )
@@ -202,7 +206,9 @@ def simulate(
         model=model,
         initial=model.initial(rng=_stream(spec, _INITIAL)),
         clients=clients,
-        malicious=frozenset(clients[j] for j in attackers),
+        malicious=frozenset(clients[j] for j in malicious),
+        faulty=frozenset(clients[j] for _, j in faulty),
+        shape=data.shape,
         test_images=data.test_images,
         test_labels=data.test_labels,
         begin_round=begin_round,
@@ -215,9 +221,7 @@ def _accuracies(spec: ExperimentSpec, model: Model, data: ImageData, parameters:
     return Accuracies(
         top1_accuracy(predictions, labels),
         balanced_accuracy(predictions, labels),
-        attack_accuracy(predictions, labels, source=spec.attack.source, target=spec.attack.target)
-        if spec.attack.kind == "label-flip"
-        else None,
+        attack_success(spec, model, data, parameters, predictions),
     )
 
 
@@ -331,39 +335,3 @@ def _partition(spec: ExperimentSpec, data: ImageData) -> Partition:
 
 def _grouping(spec: ExperimentSpec, clients: tuple[str, ...]) -> Grouping:
     return assign(design_of(spec), clients, rng=_stream(spec, _SEATS))
-
-
-def _attackers(
-    spec: ExperimentSpec, clients: tuple[str, ...], grouping: Grouping | None, split: Partition, data: ImageData
-) -> list[int]:
-    rng = _stream(spec, _MALICIOUS)
-    for _ in range(_MOST_REDRAWS):
-        drawn = _drawn(spec, split, data, rng)
-        if not spec.attack.require_clean_group or grouping is None:
-            return drawn
-        ids = {clients[j] for j in drawn}
-        if any(not ids & set(grouping.members(i)) for i in range(grouping.design.groups)):
-            return drawn
-    raise SpecError(
-        f"attack.require_clean_group: {spec.attack.malicious} malicious clients contaminated every group in "
-        f"{_MOST_REDRAWS} draws; take fewer, or another design"
-    )
-
-
-def _drawn(spec: ExperimentSpec, split: Partition, data: ImageData, rng: np.random.Generator) -> list[int]:
-    count, n = spec.attack.malicious, spec.federation.clients
-    among = _AMONG_UNUSUAL.get(spec.attack.placement)
-    if among is None:
-        chosen = draw_malicious(clients=n, count=count, rng=rng)
-    else:
-        unusual: tuple[int, ...] = ()
-        if spec.attack.placement != "nested":
-            if data.centres is None or spec.data.partition != "centres":
-                raise SpecError(
-                    f'attack.placement = "{spec.attack.placement}" needs data.partition = "centres"; take "nested" or '
-                    '"uniform"'
-                )
-            unusual = unusual_clients(parts=split.clients, labels=data.train_labels, centres=data.centres)
-        chosen = nested_malicious(clients=n, count=count, unusual=unusual[:2], among=among, rng=rng)
-    drawn: list[int] = chosen.tolist()
-    return drawn

@@ -14,6 +14,8 @@ from fedgt.errors import DesignError, SpecError
 from fedgt.federation.settings import DecodeSettings, RfaSettings, ScreenSettings, SumSettings, Weighting
 from fedgt.options import Options, explained, syntax_error
 from fedgt.text_file import read_text
+from fedgt.train.behaviour import Knowledge
+from fedgt.train.failures import Failure
 
 PAPER: Mapping[str, str] = {"design.name": "auto", "screen.kind": "clusters", "screen.utility": "auto"}
 """Dotted keys that restore the paper's method: its designs (15 x 8, 30 x 12), its screen, and, by `decode.strategy`, one of
@@ -30,9 +32,23 @@ DatasetName = Literal[
     "isic2019-lite0",
     "isic2019-lite0-flamby",
 ]
+DEFAULT_DATA: DatasetName = "digits"
 ModelName = Literal["linear", "resnet18", "efficientnet-b0"]
 Placement = Literal["uniform", "nested", "nested-neither", "nested-one", "nested-both"]
 Method = Literal["fedgt", "no-defence", "oracle", "rfa"]
+AttackName = Literal[
+    "label-flip",
+    "label-permutation",
+    "random-labels",
+    "backdoor",
+    "distributed-backdoor",
+    "sign-flip",
+    "gaussian",
+    "alie",
+    "ipm",
+    "free-rider",
+    "min-max",
+]
 Stage = Literal["absent", "keys", "shares", "masked", "unmask"]
 
 
@@ -40,7 +56,7 @@ class DataSpec(Options):
     """What is learnt, and how it is shared out."""
 
     name: DatasetName = Field(
-        "digits", description="The data set; `-lite0` are features of a frozen network, see `fedgt features`."
+        DEFAULT_DATA, description="The data set; `-lite0` are features of a frozen network, see `fedgt features`."
     )
     partition: Literal["iid", "dirichlet", "centres", "single-class"] = Field(
         "iid",
@@ -60,8 +76,13 @@ class FederationSpec(Options):
     weighting: Weighting = Field("samples", description="Weights of all sums.")
 
 
+RECIPES: Mapping[str, Mapping[str, Any]] = {"digits": {"learning_rate": 0.05, "batch_size": 8, "local_epochs": 5}}
+"""Data set -> how it is trained where a specification says nothing about training. A hundred samples a client need more
+steps than the thousands of the others, for which the defaults are."""
+
+
 class TrainingSpec(Options):
-    """Local training: minibatch SGD on the loss of the one-layer network."""
+    """Local training: minibatch SGD. Without this section `digits` gets learning rate 0.05, batches of 8, 5 local epochs."""
 
     learning_rate: float = Field(0.01, gt=0, description="Of plain SGD.")
     batch_size: int = Field(64, ge=1, description="Samples a step; the last batch may be shorter.")
@@ -88,23 +109,62 @@ class TrainingSpec(Options):
         return tuple(weights) if isinstance(weights, list) else weights
 
 
-class AttackSpec(Options):
-    """What the malicious clients do. Simulation knowledge: it never reaches the defence."""
+class AttackersSpec(Options):
+    """Malicious clients that all do the same. Simulation knowledge: it never reaches the defence."""
 
-    kind: Literal["label-flip", "label-permutation", "random-labels"] = Field(
-        "label-flip", description="Targeted, or untargeted: every label moved by one, or drawn anew."
+    kind: AttackName = Field(
+        "label-flip",
+        description="What they do to their labels (`label-flip`, `label-permutation`, `random-labels`), to their pictures "
+        "(`backdoor`, `distributed-backdoor`), or to the update that they send (the others).",
     )
-    malicious: int = Field(0, ge=0, description="n_m.")
+    malicious: int = Field(0, ge=0, description="How many clients do so.")
+    source: int = Field(1, ge=0, description="Label under attack (label-flip).")
+    target: int = Field(
+        7, ge=0, description="What it is flipped to (label-flip), or what the trigger says (backdoors)."
+    )
+    share: float = Field(0.5, gt=0, le=1, description="Which part of its samples a backdoor changes.")
+    strength: float | None = Field(
+        None, description="Of an attack on the update, in the unit of its paper; each has its own default."
+    )
+    boost: float = Field(
+        1.0, gt=0, description="The update is multiplied by this; the number of clients replaces the model."
+    )
+    knowledge: Knowledge = Field(
+        "everybody",
+        description="Whose honest updates an attack on the update knows: everybody's, or the attackers' own.",
+    )
+    first_round: int = Field(1, ge=1, description="They are honest before this round: sleepers.")
+    last_round: int | None = Field(None, ge=1, description="They are honest after this round.")
+
+
+class AttackSpec(AttackersSpec):
+    """What the malicious clients do, and who they are. Simulation knowledge: it never reaches the defence."""
+
     placement: Placement = Field(
         "uniform",
         description="`uniform`: drawn anew for each n_m. `nested`: those of a smaller n_m are among those of a larger one; "
         "`nested-neither`, `nested-one`, `nested-both`: and so many of the two clients that hold the most unusual centre.",
     )
-    source: int = Field(1, ge=0, description="Label under attack (label-flip).")
-    target: int = Field(7, ge=0, description="What it is flipped to (label-flip).")
     require_clean_group: bool = Field(
         False, description="Redraw the malicious clients until some group has none of them, as the published code does."
     )
+    further: tuple[AttackersSpec, ...] = Field(
+        (), strict=False, description="Other clients that attack otherwise, and are no part of `malicious`."
+    )
+
+    @property
+    def everybody(self) -> int:
+        """All malicious clients, of all kinds."""
+        return self.malicious + sum(one.malicious for one in self.further)
+
+
+class FailureSpec(Options):
+    """Honest clients whose data or software is broken. They are wrong without malice."""
+
+    kind: Failure = Field(
+        description="Negatives of all pictures; labels in a wrong order; or the first trained model, sent for ever."
+    )
+    clients: int = Field(1, ge=1, description="How many clients, drawn among the honest.")
 
 
 class DesignSpec(Options):
@@ -143,11 +203,19 @@ class FaultSpec(Options):
     stage: Stage = Field("absent", description="`absent` from the start, or the stage at which it falls silent.")
 
 
-_CAME_LATER: Mapping[tuple[str, str], Any] = {
+_CAME_LATER: Mapping[tuple[str, ...], Any] = {
     ("training", "model"): "linear",
     ("training", "pretrained"): False,
     ("secure_aggregation", "colluders"): 1,
     ("secure_aggregation", "largest_share"): 1.0,
+    ("attack", "share"): 0.5,
+    ("attack", "strength"): None,
+    ("attack", "boost"): 1.0,
+    ("attack", "knowledge"): "everybody",
+    ("attack", "first_round"): 1,
+    ("attack", "last_round"): None,
+    ("attack", "further"): [],
+    ("failures",): [],
 }
 """Keys that the hash leaves out at these values."""
 
@@ -168,12 +236,29 @@ class ExperimentSpec(Options):
     secure_aggregation: SecureAggregationSpec = SecureAggregationSpec()
     rfa: RfaSettings = RfaSettings()
     faults: tuple[FaultSpec, ...] = Field((), strict=False)
+    failures: tuple[FailureSpec, ...] = Field((), strict=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _recipe(cls, given: Any) -> Any:
+        """What suits the data set, where nothing is said about training."""
+        if not isinstance(given, Mapping) or given.get("training"):
+            return given
+        data = given.get("data", {})
+        name = data.get("name", DEFAULT_DATA) if isinstance(data, Mapping) else getattr(data, "name", "")
+        recipe = RECIPES.get(name) if isinstance(name, str) else None
+        return given if recipe is None else {**given, "training": recipe}
 
     @model_validator(mode="after")
     def _consistent(self) -> "ExperimentSpec":
         n = self.federation.clients
-        if self.attack.malicious > n:
-            raise ValueError(f"attack.malicious = {self.attack.malicious}, but there are {n} clients")
+        if self.attack.everybody > n:
+            further = (
+                f" with {self.attack.everybody - self.attack.malicious} further ones" if self.attack.further else ""
+            )
+            raise ValueError(f"attack.malicious = {self.attack.malicious}{further}, but there are {n} clients")
+        if (failing := sum(one.clients for one in self.failures)) > n - self.attack.everybody:
+            raise ValueError(f"failures: {failing} clients, but only {n - self.attack.everybody} are honest")
         if self.privacy > n:
             raise ValueError(f"privacy = {self.privacy}, but there are {n} clients")
         self.decode.require_for(self.screen)
@@ -208,9 +293,10 @@ class ExperimentSpec(Options):
         content = self.model_dump(
             mode="json", exclude={"secure_aggregation": {"workers", "timeout_seconds"}, "training": {"device"}}
         )
-        for (section, key), unchanged in _CAME_LATER.items():
-            if content[section][key] == unchanged:
-                del content[section][key]
+        for (*sections, key), unchanged in _CAME_LATER.items():
+            place = content[sections[0]] if sections else content
+            if place[key] == unchanged:
+                del place[key]
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 

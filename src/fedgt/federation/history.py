@@ -15,7 +15,7 @@ from fedgt.federation.rfa import GENERAL_POSITION
 from fedgt.federation.rows import aggregate_row, client_rows, privacy_row, test_row
 from fedgt.federation.state import Step
 from fedgt.federation.verdicts import Verdict
-from fedgt.record.result import AggregateRow, ClientRow, Heading, RoundRow, RunResult, RunStatus, TestRow
+from fedgt.record.result import AggregateRow, ClientRow, Heading, RoundRow, RunResult, RunStatus, TestRow, Truth
 from fedgt.screen import balanced_accuracy, top1_accuracy
 from fedgt.types import Parameters
 
@@ -34,12 +34,12 @@ class Witness:
 
     Attributes:
         heading: Which run it is.
-        malicious: The ids of the malicious clients.
+        truth: Client -> what it really is.
         accuracies: Of a model, on the test set.
     """
 
     heading: Heading
-    malicious: frozenset[str]
+    truth: Mapping[str, Truth]
     accuracies: Callable[[Parameters], Accuracies]
 
 
@@ -183,7 +183,7 @@ class History:
             self._verdicts,
             self.tests[-1].groups if self.tests else (),
             excluded=self._excluded,
-            malicious=self._malicious,
+            truth={} if self._witness is None else self._witness.truth,
         )
 
     def result(self, status: RunStatus, reason: str) -> RunResult:
@@ -209,7 +209,9 @@ class History:
 
     @property
     def _malicious(self) -> frozenset[str] | None:
-        return None if self._witness is None else self._witness.malicious
+        if self._witness is None:
+            return None
+        return frozenset(client for client, truth in self._witness.truth.items() if truth == "malicious")
 
     def _measured(self, parameters: Parameters) -> Accuracies:
         if self._witness is not None:

@@ -1,14 +1,24 @@
 """A step of a run as rows of its result: what was decided, opened and measured, in plain values."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from fedgt.evidence import GradedDecoding, GradedEvidence
 from fedgt.federation.participants import Federation
 from fedgt.federation.round import ScreeningRound
 from fedgt.federation.sums import AggregateRecord
 from fedgt.federation.verdicts import Verdict
-from fedgt.record.result import AggregateRow, ClientRow, GradedRow, LabelRow, PrivacyRow, SetRow, TestRow, json_number
+from fedgt.record.result import (
+    AggregateRow,
+    ClientRow,
+    GradedRow,
+    LabelRow,
+    PrivacyRow,
+    SetRow,
+    TestRow,
+    Truth,
+    json_number,
+)
 from fedgt.screen import ScreenResult
 
 
@@ -18,7 +28,7 @@ def client_rows(
     groups: Sequence[Collection[str]],
     *,
     excluded: Collection[str],
-    malicious: Collection[str] | None,
+    truth: Mapping[str, Truth],
 ) -> tuple[ClientRow, ...]:
     """The decision about each client.
 
@@ -27,7 +37,7 @@ def client_rows(
         verdicts: By the tests.
         groups: Members of each group of the last test; who was left out by an earlier one sits in none.
         excluded: Who is left out from the beginning.
-        malicious: Known in simulations only.
+        truth: Known in simulations only, else empty.
     """
     return tuple(
         _client_row(
@@ -35,18 +45,15 @@ def client_rows(
             verdicts.get(client),
             tuple(number for number, members in enumerate(groups) if client in members),
             client in excluded,
-            malicious,
+            truth.get(client),
         )
         for client in clients
     )
 
 
 def _client_row(
-    client: str, verdict: Verdict | None, seats: tuple[int, ...], excluded: bool, malicious: Collection[str] | None
+    client: str, verdict: Verdict | None, seats: tuple[int, ...], excluded: bool, truth: Truth | None
 ) -> ClientRow:
-    truth: Literal["malicious", "benign"] | None = None
-    if malicious is not None:
-        truth = "malicious" if client in malicious else "benign"
     if verdict is None:
         return ClientRow(
             id=client,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from fedgt.design import Design
-from fedgt.engine import OnStage, TakesSums, Transport, secure_sums
+from fedgt.engine import MeetingTransport, OnStage, TakesSums, Transport, secure_sums
 from fedgt.engine.endpoint import Client
 from fedgt.errors import FedGTError, RunHaltedError, SpecError
 from fedgt.federation.checks import check_plan, check_test
@@ -39,7 +39,7 @@ from fedgt.federation.verdicts import Verdict
 from fedgt.grouping import Grouping
 from fedgt.privacy import Ledger
 from fedgt.record.result import Heading, RunResult
-from fedgt.secagg import AgreementLog, Credentials
+from fedgt.secagg import AgreementLog, Credentials, PrekeyRequest
 from fedgt.types import Parameters, require_model
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_ONE_BATCH = ("next-round", "negative-groups")
 _ROWS = 5  # an independent stream of the seed; see `seats`
 
 NextModel: TypeAlias = Callable[[Parameters, Parameters], Parameters]
@@ -74,8 +75,8 @@ class FederationRun:
         rfa: Take the geometric median of the updates instead of their mean: the baseline, which names nobody.
         excluded: Who is left out from the beginning.
         ledger: The account of what was opened before; None is an empty one.
-        present: Round -> the clients that are there; None means all.
-        next_model: What becomes of the mean; None takes it as it is.
+        present: Round -> the clients that are there; None asks the transport, if it is a `MeetingTransport`, else means all.
+        next_model: What becomes of the mean, where there is one; None takes it as it is.
         credentials: The server's identity and the clients' keys; None is ANONYMOUS MODE, for simulations.
         agreements: What the clients have signed so far, with credentials; in a folder, so that the next run goes on with it.
         inputs: Name -> SHA-256 of what else clients train with; with credentials they verify it.
@@ -146,6 +147,12 @@ class FederationRun:
             raise SpecError("groups are tested with a validation set: give one, or no groups for a run without tests")
         if validation is not None and rfa is not None:
             raise SpecError("RFA names nobody: give no validation set with it, or no rfa")
+        one_batch = not isinstance(clients, Mapping) and isinstance(clients, MeetingTransport)
+        if one_batch and (rfa is not None or self.decode.after_test not in _ONE_BATCH):
+            raise SpecError(
+                "over a network each local model gets one batch of sums, because no client keeps it: RFA and after_test = "
+                f'"{self.decode.after_test}" need more; take after_test = "next-round"'
+            )
         self._local: LocalClients | None = None
         if isinstance(clients, Mapping):
             self._local = LocalClients(clients, privacy)
@@ -169,6 +176,7 @@ class FederationRun:
             take_sums=take_sums,
             on_stage=on_stage,
         )
+        self._has_account = ledger is not None
         self._state: RunState | None = None
         self._plan: Plan | None = None
         if validation is not None:
@@ -222,8 +230,14 @@ class FederationRun:
         Raises:
             ShapeError: If the model is no dict of arrays, or labels or scores of the validation set do not have the form
                 they need.
-            SpecError: If the classification layer does not exist, or does not suit the groups.
+            SpecError: If the classification layer does not exist, or does not suit the groups; if a run goes on without the
+                account of what was opened before.
         """
+        if after and not self._has_account:
+            raise SpecError(
+                "a run that goes on needs the account of what was opened before: FederationRun(ledger=Ledger.kept_in(PATH, "
+                "...)), with the same path from the first round"
+            )
         tested = self.grouping is not None
         try:
             require_model(parameters)
@@ -248,13 +262,36 @@ class FederationRun:
         number = state.round + 1
         if number > self._recorder.last(state):
             return None
-        there = tuple(self.federation.samples) if self._present is None else self._present(number)
+        there = frozenset(self._there(number, state))
+        if unknown := sorted(there - set(self.federation.samples)):
+            raise SpecError(f"present in round {number}, but no client of this run: {', '.join(unknown)}")
         return Coming(
             round=number,
             purpose="weiszfeld" if self.rfa is not None else "test" if number == state.next_test else "training",
-            members=tuple(client for client in there if client not in state.excluded),
+            members=tuple(client for client in self.federation.samples if client in there - state.excluded),
             parameters=state.parameters,
         )
+
+    def most_groups(self, number: int) -> int:
+        """The most groups that the plan of a coming round may have, for keys that clients publish ahead; 0 after the last.
+
+        Args:
+            number: The next round, whose groups are known; or the one after it, which may be a further test.
+        """
+        state, tested = self.state, 0 if self.grouping is None else self.grouping.design.groups
+        if number > self._recorder.last(state):
+            return 0
+        held = number - len(state.lost)
+        if number == state.round + 1:
+            return state.grouping.design.groups if number == state.next_test and state.grouping is not None else 1
+        if self._agreed_tests:
+            return tested if held in self._agreed_tests else 1
+        if held == self.screen.round and not state.tests:
+            return max(1, tested)
+        if state.next_test != number - 1 or state.grouping is None or not self._may_test_again(state.tests + 1):
+            return 1
+        # New rows, or every row that was opened by then once more.
+        return max(self.screen.more_groups, len(state.revealed) + state.grouping.design.groups)
 
     def hold(self, coming: Coming) -> Step:
         """Hold a round and go on to the state after it.
@@ -268,11 +305,12 @@ class FederationRun:
             raise RunHaltedError(halted)
         state = self.state
         self._recorder.asks(coming)
+        self._ask_ahead(coming.round + 1)
         result, screening = self._round(coming, state)
         if self._local is not None and not result.secure_sums:
             self._local.require_some(coming.members, coming.round)
         parameters = result.parameters
-        if self._next_model is not None:
+        if self._next_model is not None and not _same(coming.parameters, parameters):
             parameters = self._next_model(coming.parameters, parameters)
         state = replace(state, round=coming.round, parameters=parameters)
         news: tuple[Verdict, ...] = ()
@@ -364,6 +402,23 @@ class FederationRun:
             return None
         return self._plan or planned(self.federation, self.grouping, self.screen, self.decode)
 
+    def _there(self, number: int, state: RunState) -> Collection[str]:
+        if self._present is not None:
+            return self._present(number)
+        transport = self.federation.transport
+        if not isinstance(transport, MeetingTransport):
+            return tuple(self.federation.samples)
+        self._ask_ahead(number)
+        return transport.meet(without=state.excluded)
+
+    def _ask_ahead(self, number: int) -> None:
+        """Have the clients asked for the keys of a coming round, over a transport that brings them ahead."""
+        transport = self.federation.transport
+        if isinstance(transport, MeetingTransport):
+            groups = self.most_groups(number)
+            run = self.federation.run
+            transport.prekeys.request = PrekeyRequest(run=run, round=number, groups=groups) if groups else None
+
     def _round(self, coming: Coming, state: RunState) -> tuple[RoundResult, ScreeningRound | None]:
         if self.rfa is not None:
             result = rfa_round(
@@ -412,8 +467,7 @@ class FederationRun:
             next_test=self._next_agreed(state.round, len(state.lost)),
             decided=None if screening.final.halt else screening.final,
         )
-        again = not self._agreed_tests and screening.undecided and self.decode.on_undecided == "test-again"
-        if not again or state.tests >= self.screen.most_rounds or screening.exclusion.halt:
+        if not screening.undecided or not self._may_test_again(state.tests) or screening.exclusion.halt:
             return state, screening
         clients = screening.grouping.clients
         design = further_design(
@@ -429,6 +483,16 @@ class FederationRun:
             return state, replace(screening, exclusion=screening.final)
         return replace(state, next_test=state.round + 1, grouping=Grouping(design=design, clients=clients)), screening
 
+    def _may_test_again(self, tests: int) -> bool:
+        """Whether a further test may follow so many, if clients stay undecided."""
+        wanted = not self._agreed_tests and self.decode.on_undecided == "test-again"
+        return wanted and tests < self.screen.most_rounds
+
     def _next_agreed(self, after: int, lost: int = 0) -> int:
         """The next test round that was agreed beforehand, later by the rounds that were lost; 0 where there is none."""
         return next((number + lost for number in self._agreed_tests if number + lost > after), 0)
+
+
+def _same(one: Parameters, other: Parameters) -> bool:
+    """Whether a round left the model as it was; an optimiser's moments must not move it by themselves then."""
+    return all(np.array_equal(one[name], other[name]) for name in one)

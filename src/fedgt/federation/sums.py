@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedgt.engine import Announced, SecureSums, fingerprint
+from fedgt.engine import SecureSums, announced, fingerprint
 from fedgt.errors import SpecError
 from fedgt.federation.participants import Federation
 from fedgt.secagg import GroupSum, RoundPlan, default_threshold, fit_fixed_point, tensor_specs, weiszfeld_encoding
@@ -51,6 +51,7 @@ class RoundResult:
         bytes_down: To the clients, all stages.
         clipped: Entries clipped, over all open sums.
         warnings: What the user should know.
+        seconds: Stage -> wall-clock seconds, of all sums together.
     """
 
     parameters: Parameters
@@ -60,6 +61,7 @@ class RoundResult:
     bytes_down: int
     clipped: int
     warnings: tuple[str, ...]
+    seconds: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -80,6 +82,7 @@ class Taken:
             bytes_down=self.sums.bytes_down,
             clipped=sum(one.clipped for one in self.sums.sums),
             warnings=(*self.warnings, *warnings),
+            seconds=self.sums.seconds,
         )
 
 
@@ -164,7 +167,7 @@ def take(
 
     told = federation.on_stage
     sums = federation.take_sums(
-        federation.transport if told is None else Announced(federation.transport, partial(told, round, purpose)),
+        federation.transport if told is None else announced(federation.transport, partial(told, round, purpose)),
         plan,
         parameters,
         authorise=authorise,
@@ -267,4 +270,8 @@ def joined(first: RoundResult, second: RoundResult) -> RoundResult:
         bytes_down=first.bytes_down + second.bytes_down,
         clipped=first.clipped + second.clipped,
         warnings=(*first.warnings, *second.warnings),
+        seconds={
+            stage: first.seconds.get(stage, 0.0) + second.seconds.get(stage, 0.0)
+            for stage in (*first.seconds, *second.seconds)
+        },
     )

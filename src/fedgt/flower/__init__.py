@@ -1,11 +1,12 @@
-"""The same federation on Flower: `client_app` for the sites, `FedGT` for the server. Needs the extra `flower`.
+"""The same federation on Flower: `client_app` for the sites, a transport for the server. Needs the extra `flower`.
 
     app = client_app(train)                                    # client_app.py: train(parameters, round, context)
 
     @server.main()                                             # server_app.py
     def main(grid, context):
-        for record in FedGT(grouping=..., privacy=4, ...).start(grid, parameters):
-            print(record.round, record.excluded)
+        run = FederationRun(FlowerTransport(grid, names), privacy=4, inputs=inputs_of(context.run_config), ...)
+        for step in run.rounds(parameters):
+            print(step.round, step.excluded)
 
 Names are imported when they are first used: a site's process starts for every message and must not load the server's side.
 """
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from fedgt.flower.grid_transport import FlowerTransport
     from fedgt.flower.inprocess import InProcessGrid
     from fedgt.flower.optimizer import adaptive
-    from fedgt.flower.server_app import FedGT, FlowerRound
+    from fedgt.flower.records import inputs_of
     from fedgt.flower.site import Site, client_app, register, site_of
 
 require_supported()
@@ -28,19 +29,18 @@ _HOMES = {
     "site": ("Site", "client_app", "register", "site_of"),
     "inprocess": ("InProcessGrid",),
     "optimizer": ("adaptive",),
-    "server_app": ("FedGT", "FlowerRound"),
+    "records": ("inputs_of",),
     "grid_transport": ("FlowerTransport",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "FedGT",
-    "FlowerRound",
     "FlowerTransport",
     "InProcessGrid",
     "Site",
     "adaptive",
     "client_app",
+    "inputs_of",
     "register",
     "site_of",
 ]

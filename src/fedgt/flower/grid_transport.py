@@ -1,7 +1,7 @@
 """Carries the engine's stages over a Flower grid: one message per client and stage, identified by message ids."""
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
@@ -9,29 +9,31 @@ from flwr.serverapp import Grid
 from fedgt.engine import Failure, PrekeyStore
 from fedgt.engine.roster import Roster
 from fedgt.errors import FedGTError
+from fedgt.flower.inprocess import InProcessGrid
 from fedgt.flower.records import MESSAGE_TYPES, frame_of, frame_record
 from fedgt.foreign_text import plain
 from fedgt.secagg import Credentials
 
 _GRACE = 10.0  # seconds
 
-MakeMessage = Callable[..., Message]
-"""As the constructor of `flwr.app.Message`: (content, dst_node_id, message_type, *, ttl, group_id)."""
-
 
 class FlowerTransport:
-    """A `fedgt.engine.StreamingTransport` whose clients are Flower nodes.
+    """A `fedgt.engine.StreamingTransport` and `MeetingTransport` whose clients are Flower nodes.
 
     Names are the identity; the `roster` finds out by asking which node has which. Nothing that a node does raises: it
     becomes a `Failure` with the node's own reason.
 
     Args:
         grid: From `@app.main()`, or an `InProcessGrid`.
-        clients: The names that may take part.
-        credentials: The server's identity and the clients' keys; None is anonymous mode, where nodes are believed.
-        prekeys: Filled with what clients publish when they are asked who they are.
-        make_message: Makes the messages.
+        clients: The names that may take part, those that the nodes have (`Site.client`).
+        credentials: The server's identity and the clients' keys; None is ANONYMOUS MODE, where nodes are believed.
+        wait: Seconds to wait for all clients to connect before the first round; then those who are there begin.
+        patience: Seconds for a node to say who it is; it need not train for that.
         poll: At most so many seconds between two looks for replies.
+
+    Attributes:
+        prekeys: What the clients have published for the coming round.
+        roster: Which client is which node, and why other nodes take no part.
 
     Raises:
         SpecError: If no client is named.
@@ -43,21 +45,29 @@ class FlowerTransport:
         clients: Collection[str],
         *,
         credentials: Credentials | None = None,
-        prekeys: PrekeyStore | None = None,
-        make_message: MakeMessage = Message,
+        wait: float = 60.0,
+        patience: float = 120.0,
         poll: float = 0.5,
     ) -> None:
         """Nobody is asked yet."""
         self._grid = grid
-        self._make = make_message
-        self._poll = poll
+        self._wait, self._patience, self._poll = wait, patience, poll
+        self._make = grid.message if isinstance(grid, InProcessGrid) else Message
+        self.prekeys = PrekeyStore()
         self.roster = Roster(
             clients,
             grid.get_node_ids,
             lambda nodes, question, timeout: self._send("hello", dict.fromkeys(nodes, frame_record(question)), timeout),
             credentials=credentials,
-            prekeys=PrekeyStore() if prekeys is None else prekeys,
+            prekeys=self.prekeys,
         )
+
+    def meet(self, *, without: Collection[str] = ()) -> tuple[str, ...]:
+        """See `fedgt.engine.MeetingTransport`; the first time all clients are waited for."""
+        wait, self._wait = self._wait, 0.0
+        if wait:
+            self.roster.gather(self._patience, wait=wait, without=without)
+        return self.roster.meet(self._patience, without=without)
 
     def exchange(self, stage: str, messages: Mapping[str, bytes], timeout: float) -> dict[str, bytes | Failure]:
         """See `fedgt.engine.Transport`."""

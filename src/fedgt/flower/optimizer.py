@@ -1,6 +1,5 @@
-"""Server-side optimisers: what becomes of the average update that the secure sum gives."""
+"""Flower's server-side optimisers: what becomes of the average update that the secure sum gives."""
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -8,38 +7,29 @@ from flwr.app import Array, ArrayRecord, Message, Metadata, MetricRecord, Record
 from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedYogi
 
 from fedgt.errors import SpecError
-from fedgt.types import FloatArray, Parameters
-
-ServerOptimizer = Callable[[Parameters, Mapping[str, FloatArray]], Parameters]
-"""(the old global model, float64 mean update of its floating-point tensors) -> the new global model."""
+from fedgt.federation.run import NextModel
+from fedgt.types import Parameters
 
 
-def stepped(optimizer: ServerOptimizer | None, old: Parameters, average: Parameters) -> Parameters:
-    """The new model; the optimiser is not asked if no sum could be used, so that moments do not move it by themselves."""
-    if optimizer is None or all(np.array_equal(old[name], average[name]) for name in old):
-        return average
-    floats = [name for name, tensor in old.items() if tensor.dtype.kind == "f"]
-    return optimizer(old, {name: average[name].astype(np.float64) - old[name].astype(np.float64) for name in floats})
-
-
-def adaptive(strategy: FedAdam | FedYogi | FedAdagrad) -> ServerOptimizer:
+def adaptive(strategy: FedAdam | FedYogi | FedAdagrad) -> NextModel:
     """Flower's own adaptive strategies (Reddi et al. 2021, Adaptive federated optimization) on the secure average.
 
-    The strategy sees one reply: the average. Its eta, betas and tau are the user's; counters of normalisation layers are
-    kept. It holds moments, so take a new one per run.
+    For `FederationRun(next_model=...)`. The strategy sees one reply: the average. Its eta, betas and tau are the user's;
+    counters of normalisation layers are kept. It holds moments, so take a new one per run.
 
     Raises:
-        SpecError: If the strategy is another one: give a function (old, mean update) -> new instead.
+        SpecError: If the strategy is another one: give a function (old model, mean model) -> new model instead.
     """
     if not isinstance(strategy, FedAdam | FedYogi | FedAdagrad):
         raise SpecError(f"{type(strategy).__name__} is not FedAdam, FedYogi or FedAdagrad: give a function of your own")
     rounds = 0
 
-    def step(old: Parameters, mean_update: Mapping[str, FloatArray]) -> Parameters:
+    def step(old: Parameters, mean: Parameters) -> Parameters:
         nonlocal rounds
         rounds += 1
-        strategy.current_arrays = {name: old[name].astype(np.float64) for name in mean_update}
-        average = {name: Array(old[name].astype(np.float64) + update) for name, update in mean_update.items()}
+        floats = [name for name, tensor in old.items() if tensor.dtype.kind == "f"]
+        strategy.current_arrays = {name: old[name].astype(np.float64) for name in floats}
+        average = {name: Array(mean[name].astype(np.float64)) for name in floats}
         content = RecordDict({"arrays": ArrayRecord(average), "metrics": MetricRecord({strategy.weighted_by_key: 1.0})})
         arrays, _ = strategy.aggregate_train(rounds, [_reply(content)])
         if arrays is None:

@@ -4,6 +4,7 @@ Between two messages `context.state` holds a suspended `ClientEndpoint` and noth
 or of the coming one, the global model until it is trained, pinned terms. Never data, and never a local model.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,13 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from fedgt.engine.endpoint import ClientEndpoint, TrainedModel
-from fedgt.errors import SpecError
+from fedgt.errors import FedGTError, SpecError
 from fedgt.flower.records import MESSAGE_TYPES, frame_of, frame_record, framed, inputs_of
 from fedgt.secagg import ClientPolicy, Credentials, RunTerms, read_policy, read_private_key, read_registry, read_terms
 from fedgt.secagg.frames import Sender, require_authentic
 from fedgt.types import Parameters
+
+logger = logging.getLogger(__name__)
 
 TrainFunction = Callable[[Parameters, int, Context], TrainedModel]
 """(global parameters, round, context) -> the trained model and its number of samples."""
@@ -146,7 +149,13 @@ class _Trainer:
     context: Context
 
     def train(self, parameters: Parameters, *, round: int) -> TrainedModel:
-        return self.function(parameters, round, self.context)
+        try:
+            return self.function(parameters, round, self.context)
+        except Exception as error:
+            logger.exception("the training of round %d failed", round)
+            # Flower sends an error's text to the server, and what training says may be data: only its kind leaves the site.
+            kind = type(error).__name__
+            raise FedGTError(f"its training failed with {kind}; the log of its SuperNode says more") from None
 
 
 def _take_state(context: Context, endpoint: ClientEndpoint) -> None:

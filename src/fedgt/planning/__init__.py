@@ -13,7 +13,7 @@ from fedgt.planning.margin import Margin, draw_trials, margin, wrong_under_noise
 from fedgt.planning.picture import draw_tradeoff
 from fedgt.planning.plan_file import Plan, make_plan, plan_of, plan_schema, plan_text, read_plan, write_plan
 from fedgt.planning.search import RULES, SearchResult, search
-from fedgt.planning.ties import Ties, expected_wrong, ties
+from fedgt.planning.ties import Ties, ties
 
 __all__ = [
     "RULES",
@@ -34,7 +34,6 @@ __all__ = [
     "draw_tradeoff",
     "draw_trials",
     "expected",
-    "expected_wrong",
     "least_wrong",
     "make_plan",
     "margin",

@@ -39,9 +39,7 @@ class Communication:
         bytes_up: Bytes that all clients send.
         bytes_down: Bytes that the server sends.
         client_up: The most that one client sends.
-        client_down: The most that one client receives.
-        paper_transfers: m x max |P_j|: model transfers as section IV.E counts them.
-        paper_ratio: The same over n, one secure sum of everybody.
+        paper_ratio: m x max |P_j|, the model transfers as section IV.E counts them, over n, one secure sum of everybody.
         ratio: Our bytes, up and down, over those of one sum of everybody in the same protocol.
     """
 
@@ -50,8 +48,6 @@ class Communication:
     bytes_up: int
     bytes_down: int
     client_up: int
-    client_down: int
-    paper_transfers: int
     paper_ratio: float
     ratio: float
 
@@ -105,8 +101,6 @@ def communication(
         bytes_up=sum(up.values()),
         bytes_down=sum(down.values()),
         client_up=max(up.values()),
-        client_down=max(down.values()),
-        paper_transfers=design.groups * largest,
         paper_ratio=design.groups * largest / design.clients,
         ratio=(sum(up.values()) + sum(down.values())) / (sum(all_up.values()) + sum(all_down.values())),
     )

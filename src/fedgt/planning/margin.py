@@ -49,21 +49,19 @@ class Margin:
 def margin(
     design: Design, found: Ties, *, weights: Sequence[int] | None = None, samples: Sequence[int] | None = None
 ) -> Margin:
-    """The smallest distances between the moves of sets that are not tied by direction, exact over all pairs.
+    """The smallest distances between the moves of sets that are not tied, exact over all pairs.
 
     Args:
         design: The groups.
-        found: `ties(design, n_max, weights=weights)`, by direction.
+        found: `ties(design, n_max, weights=weights)`.
         weights: The weights of the clients in the sums, positive integers [clients]; None for equal ones.
         samples: How many samples each client's model averages, positive integers [clients]; None for equal ones (s is then
             the standard deviation of one client's model).
 
     Raises:
-        DesignError: If the ties are not by direction, or there are more than 200000 directions.
+        DesignError: If there are more than 200000 directions.
         ShapeError: If weights or samples are not one positive integer per client.
     """
-    if found.criterion != "direction":
-        raise DesignError("ties by counts were given; the margin compares directions, so ties by direction are needed")
     moves = whitened_moves(design, weights=weights, samples=samples)
     sets = found.sets
     first = found.label == np.arange(len(sets))
@@ -131,7 +129,7 @@ def wrong_under_noise(
 
     Args:
         design: The groups.
-        found: `ties(design, n_max, weights=weights)`, by direction.
+        found: `ties(design, n_max, weights=weights)`.
         trials: `draw_trials(clients, n_max, ...)`; 64 of each size take a tenth of a second for 15 clients and n_max = 7.
         step: theta / s, the step per malicious client in standard deviations of one sample of a client (of one client's
             model when `samples` is None).

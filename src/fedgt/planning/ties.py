@@ -1,11 +1,8 @@
 """Which sets of malicious clients graded evidence can never tell apart, exactly: the ties of a design.
 
 With malicious clients d the expected group sums are u = mu 1 + theta P d, P_ij = a_ij w_j / sum_k a_ik w_k: level mu and
-step theta > 0 are unknown, the sign being known because the utility orients it. Two sets d, e are tied
-
-* by *direction* when P e = c P d + k 1 for some c > 0 and k: every u that one explains, the other explains as well;
-* by *counts* when P e = P d: not even known level and step tell them apart (equal weights: the same number of malicious
-  members in every group).
+step theta > 0 are unknown, the sign being known because the utility orients it. Two sets d, e are tied when
+P e = c P d + k 1 for some c > 0 and k: every u that one explains, the other explains as well.
 
 Complements give opposite directions and are not tied. Without noise the best rule takes the smallest set of a tie; among
 several smallest one is drawn uniformly. Its expected number of wrong (missed and falsely accused) clients judges the design.
@@ -21,15 +18,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, combinations
 from math import comb
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from fedgt.design import Design
 from fedgt.errors import DesignError, ShapeError
 from fedgt.types import BitArray, FloatArray, IntArray, frozen
-
-Criterion = Literal["direction", "counts"]
 
 MAX_SETS = 3_000_000
 """Sets that are enumerated at most (about 1 GB and some seconds)."""
@@ -42,7 +37,6 @@ class Ties:
     """All sets of at most `n_max` malicious clients, and which of them are tied.
 
     Attributes:
-        criterion: `direction` or `counts`.
         sets: uint8[B, clients]: every set once, ascending in size, then in lexicographic order.
         label: int64[B]: the position of the first set of the same tie; a set that is tied with no other has its own.
         expected_wrong: float64[n_max + 1]: the expected number of missed and falsely accused clients, noise-free, when
@@ -50,7 +44,6 @@ class Ties:
         tied: int64[n_max + 1]: how many sets of each size are tied with another set of at most n_max clients.
     """
 
-    criterion: Criterion
     sets: BitArray
     label: IntArray
     expected_wrong: FloatArray
@@ -69,9 +62,7 @@ class Ties:
         return int(sizes[tied].min()) - 1 if tied.any() else self.n_max
 
 
-def ties(
-    design: Design, n_max: int, *, weights: Sequence[int] | None = None, criterion: Criterion = "direction"
-) -> Ties:
+def ties(design: Design, n_max: int, *, weights: Sequence[int] | None = None) -> Ties:
     """Every tie among the sets of at most `n_max` malicious clients, exactly.
 
     Args:
@@ -79,7 +70,6 @@ def ties(
         n_max: The largest number of malicious clients, 0..clients.
         weights: Positive integers [clients]: the weight of each client in its group sums, such as its number of samples;
             None for equal weights.
-        criterion: `direction` (level and step unknown) or `counts` (both known).
 
     Raises:
         DesignError: If n_max is out of range, or there are more than 3 million sets.
@@ -88,25 +78,17 @@ def ties(
     check_sets(design, n_max)
     rows = [[a * w for a, w in zip(row, check_weights(design, weights), strict=True)] for row in design.matrix.tolist()]
     sets, sizes = all_sets(design.clients, n_max)
-    positions = _suspects(rows, sets, criterion)
+    positions = _suspects(rows, sets)
     label = np.arange(len(sets))
-    label[positions] = positions[_first_equal(_canonical(rows, sets[positions], criterion))]
+    label[positions] = positions[_first_equal(_canonical(rows, sets[positions]))]
     count = np.bincount(label, minlength=len(sets))
     tied = count[label] > 1
     return Ties(
-        criterion=criterion,
         sets=sets,
         label=frozen(label, np.int64),
         expected_wrong=frozen(_expected_wrong(sets, sizes, label, tied, n_max), np.float64),
         tied=frozen(np.bincount(sizes[tied], minlength=n_max + 1), np.int64),
     )
-
-
-def expected_wrong(
-    design: Design, n_max: int, *, weights: Sequence[int] | None = None, criterion: Criterion = "direction"
-) -> FloatArray:
-    """float64[n_max + 1]: `Ties.expected_wrong`; arguments and errors as `ties`."""
-    return ties(design, n_max, weights=weights, criterion=criterion).expected_wrong
 
 
 def set_count(clients: int, n_max: int) -> int:
@@ -164,21 +146,20 @@ def all_sets(clients: int, n_max: int) -> tuple[BitArray, IntArray]:
     return sets, sizes
 
 
-def _suspects(rows: list[list[int]], sets: BitArray, criterion: Criterion) -> IntArray:
+def _suspects(rows: list[list[int]], sets: BitArray) -> IntArray:
     """Ascending positions of all sets that could be tied: every tied set is among them.
 
-    The key is a fixed unit combination of the entries of P d, of their differences to the last one divided by their norm
-    for directions. P is rounded correctly, so an entry of P d, at most 1, is off by less than 4 n eps, a difference of two
-    by 8 n eps, their norm by 8 n m eps, the unit vector by twice that over its norm, and the key by no more. The keys of
-    tied sets then differ by less than 32 n m eps over the norm; the tolerance is twice that. Sets with a small norm are
-    compared exactly whatever their key.
+    The key is a fixed unit combination of the differences of the entries of P d to the last one, divided by their norm. P is
+    rounded correctly, so an entry of P d, at most 1, is off by less than 4 n eps, a difference of two by 8 n eps, their norm
+    by 8 n m eps, the unit vector by twice that over its norm, and the key by no more. The keys of tied sets then differ by
+    less than 32 n m eps over the norm; the tolerance is twice that. Sets with a small norm are compared exactly whatever
+    their key.
     """
     share = np.array([[value / sum(row) for value in row] for row in rows])
     groups, clients = share.shape
     tolerance = 64.0 * clients * groups * np.finfo(np.float64).eps
     smallest_norm = 1e-4
-    directed = criterion == "direction"
-    moving = share[:-1] - share[-1] if directed else share
+    moving = share[:-1] - share[-1]
     combination = np.cos(1.0 + 1.7 * np.arange(len(moving)) ** 1.3)  # any fixed numbers without a pattern
     combination /= np.linalg.norm(combination) or 1.0
     keys = np.empty(len(sets))
@@ -187,19 +168,18 @@ def _suspects(rows: list[list[int]], sets: BitArray, criterion: Criterion) -> In
         part = slice(begin, begin + _CHUNK)
         moves = sets[part].astype(np.float64) @ moving.T
         keys[part] = moves @ combination
-        if directed:
-            norm = np.sqrt(np.einsum("ij,ij->i", moves, moves))
-            unsure[part] = norm < smallest_norm
-            keys[part] /= np.maximum(norm, smallest_norm)
+        norm = np.sqrt(np.einsum("ij,ij->i", moves, moves))
+        unsure[part] = norm < smallest_norm
+        keys[part] /= np.maximum(norm, smallest_norm)
     order = np.argsort(keys)
-    near = np.diff(keys[order]) <= (tolerance / smallest_norm if directed else tolerance)
+    near = np.diff(keys[order]) <= tolerance / smallest_norm
     unsure[order[1:]] |= near
     unsure[order[:-1]] |= near
     positions: IntArray = np.flatnonzero(unsure)
     return positions
 
 
-def _canonical(rows: list[list[int]], sets: BitArray, criterion: Criterion) -> Any:
+def _canonical(rows: list[list[int]], sets: BitArray) -> Any:
     """int64 or object [B, values]: equal rows exactly for tied sets.
 
     No value exceeds the square of the largest group weight; beyond 2^62 they are Python integers.
@@ -207,8 +187,6 @@ def _canonical(rows: list[list[int]], sets: BitArray, criterion: Criterion) -> A
     heaviest = max(sum(row) for row in rows)
     exact = np.array(rows, dtype=np.int64 if heaviest**2 < 2**62 else object)
     moves = sets.astype(exact.dtype) @ exact.T
-    if criterion == "counts":
-        return moves
     total = exact.sum(axis=1)
     moves = moves[:, :-1] * total[-1] - moves[:, -1:] * total[:-1]
     divisor = np.gcd.reduce(moves, axis=1) if moves.shape[1] else np.ones(len(moves), dtype=np.int64)

@@ -45,6 +45,11 @@ class DisclosedShare:
         shares: For each client, from 0 (nothing but the mean) to 1 (its update is known); 0 for a client in no sum.
         members: The clients that are in some sum, ascending 0-based numbers.
         colluding: How many clients help the server at most; each share is the worst over who they are.
+
+    Examples:
+        >>> from fedgt.privacy import disclosed_share
+        >>> disclosed_share([[1, 1, 0, 0], [0, 0, 1, 1]]).shares
+        (0.333333333333, 0.333333333333, 0.333333333333, 0.333333333333)
     """
 
     shares: tuple[float, ...]
@@ -92,6 +97,13 @@ def disclosed_share(
     Raises:
         ShapeError: If the rows are no finite matrix, the weights do not fit, or c is out of range.
         PrivacyError: If there are more than `MAX_SETS` sets of colluders.
+
+    Examples:
+        >>> from fedgt import named_design
+        >>> from fedgt.privacy import disclosed_share
+        >>> share = disclosed_share(named_design("bch-15x8").matrix)
+        >>> round(share.mean, 2), round(share.largest, 2)
+        (0.49, 0.73)
     """
     array = np.asarray(rows)
     if array.ndim != 2 or array.dtype.kind not in "biuf" or not np.isfinite(array).all():

@@ -37,6 +37,13 @@ class Exposure:
         colluding: How many clients help the server.
         personal: For each client the smallest combination that contains it (without help), with its certificate; an
             interval where the search would take too long; None for a client that is in no revealed row.
+
+    Examples:
+        >>> from fedgt import named_design
+        >>> from fedgt.privacy import exposure
+        >>> found = exposure(named_design("bch-15x8").matrix, colluding=1)
+        >>> found.r, found.support.r
+        (3, 4)
     """
 
     support: Support
@@ -64,6 +71,17 @@ def exposure(rows: npt.ArrayLike, *, colluding: int = 0, max_states: int = MAX_S
 
     Raises:
         ShapeError: If the rows are no finite matrix, or c is out of range.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.privacy import exposure
+        >>> rows = named_design("bch-15x8").matrix
+        >>> everybody_else = np.ones(15)
+        >>> everybody_else[[2, 12]] = 0  # what the paper opens when clients 2 and 12 are flagged
+        >>> found = exposure(np.vstack([rows, everybody_else]))
+        >>> found.r, found.clients
+        (1, (7,))
     """
     array = as_array(rows, "revealed rows")
     as_count(colluding, "colluding", error=ShapeError)

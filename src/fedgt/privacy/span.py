@@ -43,16 +43,20 @@ class SpanMean:
             avoid are exactly 0.
         distance: How far it is from the mean: the root of sum (weights - target)^2 / target, 0 if it is the mean.
         amplification: The variance of it over that of the mean, for independent clients: 1 + distance^2.
-        effective_clients: 1 / sum weights^2: how many equal clients average as much noise away.
         negative: The total of the negative weights, 0 or less. A client with a negative weight is subtracted: what it did
             wrong enters with the other sign.
+
+    Examples:
+        >>> from fedgt.privacy import best_in_span
+        >>> mean = best_in_span([[1, 1, 0, 0], [0, 0, 1, 1]], target=[1, 1, 1, 1], forbidden=[0])
+        >>> mean.weights.tolist(), [str(part) for part in mean.coefficients]
+        ([0.0, 0.0, 0.5, 0.5], ['0', '1/2'])
     """
 
     coefficients: tuple[Fraction, ...]
     weights: FloatArray
     distance: float
     amplification: float
-    effective_clients: float
     negative: float
 
     def __post_init__(self) -> None:
@@ -82,6 +86,15 @@ def best_in_span(
     Raises:
         ShapeError: If the rows are no finite matrix, the target is no non-negative vector with one entry per client, a
             forbidden client is out of range, or nobody is left.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.privacy import best_in_span
+        >>> rows = named_design("bch-15x8").matrix
+        >>> mean = best_in_span(rows, target=np.ones(15), forbidden=[2])
+        >>> round(mean.distance, 3), float(mean.weights[2])
+        (0.5, 0.0)
     """
     array = as_array(rows, "revealed rows")
     if array.ndim != 2 or array.dtype.kind not in "biuf" or not np.isfinite(array).all():
@@ -110,7 +123,6 @@ def best_in_span(
         weights=weights,
         distance=distance,
         amplification=1.0 + distance**2,
-        effective_clients=float(1.0 / (weights**2).sum()),
         negative=float(np.minimum(weights, 0.0).sum()),
     )
 

@@ -47,6 +47,12 @@ class Support:
         upper: A vector of this support exists (the certificate), so r is at most this.
         clients: The support of the certificate, ascending 0-based client numbers.
         combination: The certificate b: element i multiplies row i; b times the rows is non-zero on `clients` only.
+
+    Examples:
+        >>> from fedgt import minimum_support, named_design
+        >>> support = minimum_support(named_design("bch-15x8").matrix)
+        >>> support.r, support.exact, len(support.clients)
+        (4, True, 4)
     """
 
     lower: int
@@ -81,6 +87,12 @@ def minimum_support(rows: npt.ArrayLike, *, enough: int | None = None, max_state
     Raises:
         ShapeError: If the rows are not a finite two-dimensional array.
         PrivacyError: If the rows lose rank modulo the prime, so that nothing can be certified (never seen).
+
+    Examples:
+        >>> from fedgt import minimum_support
+        >>> support = minimum_support([[1, 1, 0], [1, 0, 1], [0, 1, 1]])
+        >>> support.r, support.clients, [str(part) for part in support.combination]
+        (1, (0,), ['1/2', '1/2', '-1/2'])
     """
     array = as_array(rows, "revealed rows")
     if array.ndim != 2 or array.dtype.kind not in "biuf" or not np.isfinite(array).all():

@@ -20,6 +20,9 @@ from fedgt.durable_file import write_durably
 
 SCHEMA_VERSION = 1
 
+Truth = Literal["malicious", "faulty", "benign"]
+"""Of a client in a simulation; a faulty one is honest, but its data or software is broken."""
+
 RunStatus = Literal["finished", "stopped", "failed"]
 
 JsonNumber = float | Literal["inf", "-inf"] | None
@@ -56,7 +59,7 @@ class ClientRow(_Row):
     posterior: JsonNumber = Field(description="P(malicious | outcomes); null when nothing was tested.")
     log_odds: JsonNumber = Field(description="log P(benign | t) - log P(malicious | t), in nats.")
     groups: tuple[int, ...] = Field(description="0-based groups of the last test that the client sits in.")
-    truth: Literal["malicious", "benign"] | None = None
+    truth: Truth | None = None
 
 
 class RoundRow(_Row):
@@ -65,7 +68,9 @@ class RoundRow(_Row):
     round: int
     top1_accuracy: float | None = Field(description="Null where the server has no validation set.")
     balanced_accuracy: float | None
-    attack_accuracy: float | None = Field(description="Source samples classified as the target; label-flip only.")
+    attack_accuracy: float | None = Field(
+        description="How often the attack has its way: label flips and backdoors only."
+    )
     secure_sums: int = Field(description="Sums opened in this round.")
     bytes_up: int = Field(description="From the clients, all stages, real messages.")
     bytes_down: int

@@ -13,7 +13,7 @@ from fedgt.record.result import JsonNumber
 
 Verdict = Literal["keep", "exclude", "undecided", "untested"]
 Outcome = Literal["negative", "positive", "erased"]
-Truth = Literal["malicious", "benign"]
+Truth = Literal["malicious", "faulty", "benign"]
 
 
 class _Part(BaseModel):

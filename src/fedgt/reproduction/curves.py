@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 DRAWN = ("no-defence", "oracle", "rfa", "count", "delta", "graded")
 """The variants in pictures; all of them are in the tables."""
 
-_PANELS = (1, 3, 5)
-"""The values of n_m in the paper's curves; all others too where these were not run."""
-
 
 def draw(folder: Path, dataset: Dataset, experiment: Experiment) -> list[Path]:
     """Draw what the rows of a data set give, as SVG files beside them.

@@ -18,10 +18,14 @@ import numpy.typing as npt
 from fedgt.engine.endpoint import Client, TrainedModel
 from fedgt.engine.round_message import fingerprint
 from fedgt.errors import ShapeError, SpecError
+from fedgt.train.behaviour import Behaviour
 from fedgt.train.data import read_only
 from fedgt.train.logistic import LocalTraining
 from fedgt.train.model import Model
 from fedgt.types import IntArray, Parameters, frozen
+
+_MISLED = 1  # a stream of randomness of its own
+_NONE: Mapping[str, Behaviour] = MappingProxyType({})
 
 
 @final
@@ -46,13 +50,14 @@ class Cohort:
     Args:
         model: The shapes of the model, and how it is trained.
         images: float32[samples, features] (uint8 for an image network), shared by all clients; not copied if read-only.
-        labels: int64[samples], already poisoned where a client is malicious (`fedgt.train.attacks.poison`).
+        labels: int64[samples], as the clients' own tables have them.
         parts: Client id -> int64[samples of the client], the sample numbers it holds.
         training: Learning rate, batch size and epochs, the same for all.
         seed: Keys the order of the samples, together with the round and the client id.
+        behaviours: Client id -> what it does otherwise than honest training; nobody else has one.
 
     Raises:
-        SpecError: If there is no client or the seed is negative.
+        SpecError: If there is no client, a behaviour is of nobody, or the seed is negative.
         ShapeError: If a client holds no sample, or a sample number, a label or an array does not fit.
     """
 
@@ -65,6 +70,7 @@ class Cohort:
         parts: Mapping[str, IntArray],
         training: LocalTraining,
         seed: int,
+        behaviours: Mapping[str, Behaviour] = _NONE,
     ) -> None:
         """Take the data; nothing is trained yet."""
         if not parts or seed < 0:
@@ -80,10 +86,21 @@ class Cohort:
                     f"all from 0 to {len(images) - 1}, is needed"
                 )
         self.training = training
+        self.behaviours = MappingProxyType(dict(behaviours))
+        for client, behaviour in self.behaviours.items():
+            self._known(client)
+            for name, own in (("images", behaviour.images), ("labels", behaviour.labels)):
+                if own is not None and len(own) != self.parts[client].size:
+                    raise ShapeError(
+                        f"{len(own)} {name} of client {client!r}, which holds {self.parts[client].size} samples"
+                    )
         self._seed = seed
+        self._otherwise: tuple[frozenset[str], npt.NDArray[Any], IntArray] = (frozenset(), self.images, self.labels)
+        self._first: dict[str, TrainedModel] = {}
         self._lock = threading.Lock()
         self._active: dict[int, frozenset[str]] = {}
         self._trained: dict[tuple[int, bytes], dict[str, TrainedModel]] = {}
+        self._sent: dict[tuple[int, bytes, str], TrainedModel] = {}
         self._clients = {client: SimulatedClient(cohort=self, client=client) for client in self.parts}
 
     @property
@@ -105,8 +122,26 @@ class Cohort:
         with self._lock:
             self._active = {round: frozenset(clients)}
 
+    def data(self, round: int) -> tuple[npt.NDArray[Any], IntArray]:
+        """The images and labels of all samples as the clients train on them in this round."""
+        active = frozenset(
+            client for client, one in self.behaviours.items() if one.trains_otherwise and one.active(round)
+        )
+        if self._otherwise[0] != active:
+            images, labels = self.images, np.array(self.labels)
+            for client in active:
+                one, part = self.behaviours[client], self.parts[client]
+                if one.labels is not None:
+                    labels[part] = one.labels
+                if one.images is not None:
+                    images = np.array(images) if images is self.images else images
+                    images[part] = one.images
+            images.setflags(write=False)
+            self._otherwise = (active, images, frozen(labels, np.int64))
+        return self._otherwise[1:]
+
     def trained(self, client: str, parameters: Parameters, *, round: int) -> TrainedModel:
-        """The client's model after its local training of this round.
+        """The client's model after its local training of this round, and after what it makes of it.
 
         Args:
             client: Which client.
@@ -126,14 +161,18 @@ class Cohort:
         self.model.check(parameters)
         key = (round, fingerprint(parameters))
         with self._lock:  # held while training: everybody else of the round waits for this very result
-            if any(earlier != round for earlier, _ in self._trained):
-                self._trained = {}  # one round's models are kept, not the history
-            results = self._trained.setdefault(key, {})
+            results = self._results(key)
             if client not in results:
                 expected = self._active.get(round, frozenset(self.parts))
                 wanted = [one for one in self.parts if one not in results and (one in expected or one == client)]
                 results.update(self._train(wanted, parameters, round=round))
-            return results[client]
+            behaviour = self.behaviours.get(client)
+            if behaviour is None or not behaviour.active(round):
+                return results[client]
+            sent = (*key, client)
+            if sent not in self._sent:
+                self._sent[sent] = self._misled(client, behaviour, parameters, results, round=round)
+            return self._sent[sent]
 
     def give(self, client: str, parameters: Parameters, trained: Parameters, *, round: int) -> None:
         """Hand in what was trained elsewhere, from these parameters on this client's samples and labels of this round.
@@ -143,20 +182,47 @@ class Cohort:
         """
         self._known(client)
         with self._lock:
-            if any(earlier != round for earlier, _ in self._trained):
-                self._trained = {}
-            results = self._trained.setdefault((round, fingerprint(parameters)), {})
-            results[client] = self._model_of(client, trained)
+            self._results((round, fingerprint(parameters)))[client] = self._model_of(client, trained)
 
     def shuffler(self, client: str, *, round: int) -> np.random.Generator:
         """The source of the order of the client's samples in this round."""
         return np.random.default_rng([self._seed, round, _client_key(client)])
 
+    def _results(self, key: tuple[int, bytes]) -> dict[str, TrainedModel]:
+        """What was trained from this model in this round; one round's models are kept, not the history."""
+        if any(earlier != key[0] for earlier, _ in self._trained):
+            self._trained, self._sent = {}, {}
+        return self._trained.setdefault(key, {})
+
+    def _misled(
+        self,
+        client: str,
+        behaviour: Behaviour,
+        start: Parameters,
+        results: Mapping[str, TrainedModel],
+        *,
+        round: int,
+    ) -> TrainedModel:
+        """What a client that misbehaves in this round sends."""
+        if behaviour.stale:
+            return self._first.setdefault(client, results[client])
+        misled = {one for one, other in self.behaviours.items() if other.active(round)}
+        own_updates = {one for one in misled if self.behaviours[one].update is not None}
+        known = set(results) - misled if behaviour.knowledge == "everybody" else own_updates & set(results)
+        model = behaviour.sent(
+            start,
+            results[client].parameters,
+            [results[one].parameters for one in self.parts if one in known],
+            rng=np.random.default_rng([self._seed, round, _client_key(client), _MISLED]),
+        )
+        return self._model_of(client, model)
+
     def _train(self, clients: Collection[str], parameters: Parameters, *, round: int) -> dict[str, TrainedModel]:
+        images, labels = self.data(round)
         models = self.model.train_clients(
             parameters,
-            images=self.images,
-            labels=self.labels,
+            images=images,
+            labels=labels,
             parts=[self.parts[client] for client in clients],
             rngs=[self.shuffler(client, round=round) for client in clients],
             training=self.training,

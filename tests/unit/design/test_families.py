@@ -8,10 +8,8 @@ import pytest
 
 from fedgt.design import (
     Design,
-    all_cyclic,
     banded,
     bch,
-    bch_of_distance,
     candidates,
     constant_column_weight,
     constant_row_weight,
@@ -45,23 +43,6 @@ def test_a_quasi_cyclic_design_is_the_grid_of_its_circulants() -> None:
 
 def test_one_circulant_block_holds_the_parity_check_rows_of_the_cyclic_code() -> None:
     np.testing.assert_array_equal(quasi_cyclic([[[0, 1, 3, 7]]], size=15, groups=8).matrix, bch(15, 7).matrix)
-
-
-def test_bch_codes_of_designed_distance_take_the_largest_code_that_reaches_it() -> None:
-    assert [bch_of_distance(15, d).name for d in range(2, 9)] == [
-        *("bch-15x4", "bch-15x4"),
-        *("bch-15x8", "bch-15x8"),
-        *("bch-15x10", "bch-15x10"),
-        "bch-15x14",
-    ]
-
-
-def test_all_cyclic_codes_of_length_15_and_30_are_counted_once_for_both_directions() -> None:
-    assert [len(all_cyclic(15, m)) for m in (1, 2, 3, 4, 8, 14, 15)] == [1, 1, 1, 2, 2, 1, 0]
-    thirty = all_cyclic(30, 12)
-    assert len(thirty) == 12
-    assert "cyclic-30x12" in {design.name for design in thirty}
-    assert all_cyclic(30, 30) == ()
 
 
 def test_shortening_deletes_columns_and_keeps_the_groups() -> None:
@@ -148,9 +129,6 @@ def test_a_name_and_the_call_it_stands_for_give_the_same_design() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: bch_of_distance(15, 16), "distances from 2 to 15 exist"),
-        (lambda: bch_of_distance(15, 1), "distances from 2"),
-        (lambda: bch_of_distance(20, 5), "2\\^m - 1"),
         (lambda: shortened(bch(15, 7), 16), "1 to 15 are possible"),
         (lambda: shortened(bch(15, 7), 0), "1 to 15 are possible"),
         (lambda: shortened(bch(15, 7), 7), "leaves group 7 without members; keep more clients, let an rng choose"),

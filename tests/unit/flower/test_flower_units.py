@@ -104,8 +104,8 @@ def echo(message: Message, context: Context) -> Message:
 
 
 def transport(grid: InProcessGrid, *clients: str) -> FlowerTransport:
-    made = FlowerTransport(grid, clients, make_message=grid.message, poll=0.01)
-    made.roster.meet(5.0)
+    made = FlowerTransport(grid, clients, wait=0.0, patience=5.0, poll=0.01)
+    made.meet()
     return made
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedgt.errors import ShapeError, SpecError
 from fedgt.train.attacks import (
     ATTACKS,
-    Attack,
+    LabelAttack,
     LabelFlip,
     LabelPermutation,
     RandomLabels,
@@ -23,7 +23,7 @@ LABELS = np.array([1, 7, 9, 1, 0, 1])
 PARTS = [np.array([0, 2]), np.array([4, 5])]
 
 
-def poisoned(attack: Attack, parts: list[IntArray] | None = None) -> list[int]:
+def poisoned(attack: LabelAttack, parts: list[IntArray] | None = None) -> list[int]:
     chosen = PARTS if parts is None else parts
     labels: list[int] = poison(LABELS, attack=attack, parts=chosen, classes=10, rng=np.random.default_rng(3)).tolist()
     return labels
@@ -48,15 +48,26 @@ def test_nobody_malicious_changes_nothing() -> None:
 
 
 def test_attacks_are_found_by_their_names() -> None:
-    assert ATTACKS == ("label-flip", "label-permutation", "random-labels")
+    assert {type(attack_named(name, source=1, target=7)).__name__ for name in ATTACKS} == {
+        "LabelFlip",
+        "LabelPermutation",
+        "RandomLabels",
+        "Backdoor",
+        "SignFlip",
+        "GaussianNoise",
+        "LittleIsEnough",
+        "InnerProduct",
+        "FreeRider",
+        "MinMax",
+    }
     assert attack_named("label-flip", source=1, target=7) == LabelFlip(source=1, target=7)
     assert attack_named("label-permutation", offset=3) == LabelPermutation(offset=3)
     assert attack_named("random-labels") == RandomLabels()
 
 
 def test_an_unknown_attack_lists_the_choices() -> None:
-    with pytest.raises(SpecError, match="'backdoor'; choose one of label-flip, label-permutation, random-labels"):
-        attack_named("backdoor")
+    with pytest.raises(SpecError, match="'bad'; choose one of label-flip, label-permutation, random-labels, backdoor"):
+        attack_named("bad")
 
 
 def test_a_flip_by_name_needs_both_labels() -> None:
@@ -71,7 +82,7 @@ def test_a_flip_between_impossible_labels_is_refused(source: int, target: int) -
 
 
 @pytest.mark.parametrize("attack", [LabelFlip(source=1, target=10), LabelPermutation(offset=10)])
-def test_an_attack_that_does_not_fit_the_classes_is_refused(attack: Attack) -> None:
+def test_an_attack_that_does_not_fit_the_classes_is_refused(attack: LabelAttack) -> None:
     with pytest.raises(SpecError, match="10 classes"):
         poisoned(attack)
 

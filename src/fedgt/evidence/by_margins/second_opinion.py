@@ -27,6 +27,7 @@ class MarginTest:
     erased: BoolArray
     steps: FloatArray | None
     label: int | None
+    of: int | None
 
     def __call__(self) -> GradedScreen:
         """Compare them."""
@@ -38,6 +39,7 @@ class MarginTest:
             erased=self.erased,
             steps=self.steps,
             label=self.label,
+            of=self.of,
         )
 
 
@@ -49,6 +51,15 @@ class SecondOpinion:
         spread: How unevenly clients own the classes; see `label_spread`.
         test: Tests the sums of the round by margins, a `MarginTest`; called once, when somebody is suspected.
         heard: bool[clients]: who is in an open sum of this round.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.evidence import SecondOpinion
+        >>> def margins_of_the_same_sums():
+        ...     raise AssertionError("not asked: clients own the classes evenly")
+        >>> opinion = SecondOpinion(spread=0.1, test=margins_of_the_same_sums, heard=np.ones(15, dtype=bool))
+        >>> opinion(np.eye(15, dtype=bool)[:1]).tolist()
+        [nan]
     """
 
     spread: float

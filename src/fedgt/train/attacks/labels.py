@@ -56,72 +56,11 @@ class RandomLabels:
     name: ClassVar[str] = "random-labels"
 
 
-Attack: TypeAlias = LabelFlip | LabelPermutation | RandomLabels
-
-ATTACKS = (LabelFlip.name, LabelPermutation.name, RandomLabels.name)
-"""The names that `attack_named` knows."""
-
-
-def attack_named(name: str, *, source: int | None = None, target: int | None = None, offset: int = 1) -> Attack:
-    """An attack by name; `label-flip` needs source and target, `label-permutation` uses the offset.
-
-    Raises:
-        SpecError: If the name is unknown or a label that the attack needs is not given.
-    """
-    if name == LabelFlip.name:
-        if source is None or target is None:
-            raise SpecError(f"{name} needs a source and a target label, got source {source} and target {target}")
-        return LabelFlip(source=source, target=target)
-    if name == LabelPermutation.name:
-        return LabelPermutation(offset=offset)
-    if name == RandomLabels.name:
-        return RandomLabels()
-    raise SpecError(f"unknown attack {name!r}; choose one of {', '.join(ATTACKS)}")
-
-
-def draw_malicious(*, clients: int, count: int, rng: np.random.Generator) -> IntArray:
-    """Which clients are malicious: `count` of them, uniformly at random, whatever the groups are.
-
-    Returns:
-        int64[count], ascending.
-
-    Raises:
-        SpecError: If the count is not from 0 to the number of clients.
-    """
-    if not 0 <= count <= clients:
-        raise SpecError(f"{count} malicious clients of {clients}: a number from 0 to {clients} is needed")
-    return np.sort(rng.choice(clients, size=count, replace=False)).astype(np.int64)
-
-
-def nested_malicious(
-    *, clients: int, count: int, unusual: Sequence[int] = (), among: int = 0, rng: np.random.Generator
-) -> IntArray:
-    """Malicious clients such that, with the same generator, those of a smaller count are among those of a larger one.
-
-    Args:
-        clients: The number of clients.
-        count: How many are malicious.
-        unusual: Clients that are placed on purpose.
-        among: So many of the unusual clients come first, the others of them last.
-        rng: The source of the order.
-
-    Returns:
-        int64[count], ascending.
-
-    Raises:
-        SpecError: If the count is not from 0 to the number of clients.
-    """
-    if not 0 <= count <= clients:
-        raise SpecError(f"{count} malicious clients of {clients}: a number from 0 to {clients} is needed")
-    order = rng.permutation(clients)
-    special = order[np.isin(order, list(unusual))]
-    others = order[~np.isin(order, list(unusual))]
-    chosen = np.concatenate([special[:among], others, special[among:]])[:count]
-    return np.sort(chosen).astype(np.int64)
+LabelAttack: TypeAlias = LabelFlip | LabelPermutation | RandomLabels
 
 
 def poison(
-    labels: IntArray, *, attack: Attack, parts: Sequence[IntArray], classes: int, rng: np.random.Generator
+    labels: IntArray, *, attack: LabelAttack, parts: Sequence[IntArray], classes: int, rng: np.random.Generator
 ) -> IntArray:
     """The training labels after the malicious clients changed theirs.
 
@@ -154,7 +93,7 @@ def poison(
     return poisoned
 
 
-def _check(labels: IntArray, *, attack: Attack, parts: Sequence[IntArray], classes: int) -> None:
+def _check(labels: IntArray, *, attack: LabelAttack, parts: Sequence[IntArray], classes: int) -> None:
     if isinstance(attack, LabelFlip) and max(attack.source, attack.target) >= classes:
         raise SpecError(
             f"label flip from {attack.source} to {attack.target} on {classes} classes: labels up to {classes - 1} exist"

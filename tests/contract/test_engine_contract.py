@@ -1,0 +1,190 @@
+"""One federation over every engine: the same decisions and the same models, to the last bit, whatever carries the messages.
+
+Each scenario says what must happen, and each engine must do it as the local transport does. The evidence is the default.
+Simulation and TLS start processes, so `make test-engines` runs them.
+"""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr", reason="needs Flower: pip install '.[flower]'")
+
+import flower_app as app
+from fedgt.engine import TrainedModel
+from fedgt.federation import FederationRun
+from fedgt.flower import InProcessGrid
+from flower_grid import over
+from flower_machines import Deployment, make_node_key, write_app, write_consortium
+
+Row = dict[str, Any]
+Engine = Callable[[Mapping[str, Any]], list[Row]]
+
+FIVE: dict[str, Any] = {"clients": 5, "privacy": 2, "timeout": 120.0, "wait": 120.0, "keys": "", "malicious": "4"}
+
+FURTHER = FIVE | {"rounds": 4, "fails": "1:2"}
+"""Client 0 stays undecided in the first test. Client 1 was cleared by it and drops out of the second."""
+
+HALT = FIVE | {"rounds": 2, "fails": "3:1"}
+"""Client 3 drops out of the first test, and what is left of two groups may not be opened: nothing can be compared."""
+
+NEW_ROWS = FIVE | {"clients": 15, "privacy": 4, "rounds": 4, "malicious": "3,6,12"}
+
+SCENARIOS = {"further": FURTHER, "halt": HALT, "new rows": NEW_ROWS}
+
+
+class Site:
+    """The training of the app without Flower."""
+
+    def __init__(self, number: int, config: Mapping[str, Any]) -> None:
+        self.context = InProcessGrid(app.client, {1: {"partition-id": number}}, config).contexts[1]
+
+    def train(self, parameters: Any, *, round: int) -> TrainedModel:
+        return app.train(parameters, round, self.context)
+
+
+def local(config: Mapping[str, Any]) -> list[Row]:
+    sites = {name: Site(number, config) for number, name in enumerate(app.names_of(config))}
+    run = FederationRun(sites, **app.options(config))
+    return [app.row(step, halt) for step, halt in app.stopping(run, app.initial())]
+
+
+def in_process(config: Mapping[str, Any], nodes: list[dict[str, Any]] | None = None) -> list[Row]:
+    nodes = nodes or [{"partition-id": number} for number in range(int(config["clients"]))]
+    transport, run = over(InProcessGrid(app.client, dict(enumerate(nodes, start=10)), config), config)
+    return [app.row(step, halt, transport) for step, halt in app.stopping(run, app.initial())]
+
+
+def with_identities(folder: Path) -> Engine:
+    def rows(config: Mapping[str, Any]) -> list[Row]:
+        keys = folder / f"keys-{time.monotonic_ns()}"
+        nodes = write_consortium(keys, int(config["clients"]))
+        return in_process({**config, "keys": str(keys)}, nodes)
+
+    return rows
+
+
+def deployed(folder: Path, *, simulation: bool) -> Iterator[Engine]:
+    """Five nodes for all scenarios."""
+    configs = [{"partition-id": number} for number in range(5)] if simulation else write_consortium(folder / "keys", 5)
+    with Deployment(folder / "site", configs, simulation=simulation, secure=not simulation) as deployment:
+
+        def rows(config: Mapping[str, Any]) -> list[Row]:
+            name = f"{time.monotonic_ns()}"
+            out = folder / f"out-{name}.json"
+            keys = "" if simulation else str(folder / "keys")
+            source = write_app(folder / f"app-{name}", {**config, "out": str(out), "keys": keys})
+            return deployment.rows(deployment.run(source), out, 500)
+
+        if not simulation:
+            stranger(deployment)
+        yield rows
+        if not simulation:
+            assert deployment.processes["node-5"].poll() != 0 or "SuperNode ID" not in deployment.log("node-5")
+
+
+def stranger(deployment: Deployment) -> None:
+    """A SuperNode with the identity of client 4, and with a key pair of its own that the SuperLink does not know."""
+    make_node_key(deployment.folder / "node-5")
+    deployment.node_configs.append(deployment.node_configs[4])
+    deployment.ports.append(0)
+    deployment.start_node(5)
+
+
+superlink = pytest.mark.skipif(shutil.which("flower-superlink") is None, reason="needs flower-superlink on the PATH")
+ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'flwr[simulation]'")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        "in process",
+        "in process with identities",
+        pytest.param("simulation", marks=[pytest.mark.slow, superlink, ray]),
+        pytest.param("tls", marks=[pytest.mark.slow, superlink]),
+    ],
+)
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    folder = tmp_path_factory.mktemp("engine")
+    if request.param == "in process":
+        yield in_process
+    elif request.param == "in process with identities":
+        yield with_identities(folder)
+    else:
+        yield from deployed(folder, simulation=request.param == "simulation")
+
+
+def shared(rows: list[Row]) -> list[Row]:
+    """What must not differ: all but seconds, bytes (of signatures, and of keys ahead), and the words of a failure."""
+    kept = ("round", "purpose", "model", "verdicts", "excluded", "members", "status", "halt")
+    return [{key: plain(row[key]) for key in kept} for row in rows]
+
+
+def plain(value: Any) -> Any:
+    """As JSON would have it; of who dropped out of a sum, only the names."""
+    if isinstance(value, Mapping):
+        return sorted(value)
+    return [plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def status(row: Row) -> list[str]:
+    return [one[1] for one in row["status"]]
+
+
+# What happens, told once, of the local transport ------------------------------------------------------------------------
+
+
+def test_a_dropout_in_the_second_test_is_refused_its_sums_and_comes_back_in_the_third() -> None:
+    first, second, third, last = local(FURTHER)
+    assert [one["purpose"] for one in (first, second, third, last)] == ["test", "test", "test", "training"]
+    found = {client: verdict for client, verdict, _ in first["verdicts"]}
+    assert (found["client-0"], found["client-1"], found["client-4"]) == ("undecided", "keep", "exclude")
+    assert status(second) == ["open", "refused", "refused"]
+    assert all(set(one[3]) <= {"client-1"} for one in second["status"])
+    assert second["excluded"] == ("client-4",), "who was cleared once and is offline in another test is not excluded"
+    assert status(third) == ["open"] * 3
+    assert any("client-1" in one[2] for one in third["status"])
+    assert {client: verdict for client, verdict, _ in third["verdicts"]}["client-0"] == "keep"
+    assert last["members"] == tuple(f"client-{number}" for number in range(4))
+    assert last["excluded"] == ("client-4",)
+
+
+def test_where_too_few_sums_may_be_opened_the_run_stops_with_the_old_model() -> None:
+    (only,) = local(HALT)
+    assert status(only) == ["open", "refused", "open", "refused"]
+    assert only["excluded"] == ()
+    assert "the run stops here" in only["halt"]
+    assert only["model"] == app.digest(app.initial())
+
+
+def test_further_rows_are_new_while_the_promise_has_room() -> None:
+    rows = local(NEW_ROWS)
+    assert [(one["purpose"], len(one["status"])) for one in rows][:2] == [("test", 8), ("test", 4)]
+    groups = [{frozenset(status[2]) for status in one["status"]} for one in rows[:2]]
+    assert len(groups[1] - groups[0]) >= 3
+    assert set(rows[-1]["excluded"]) == {"client-3", "client-6", "client-12"}
+
+
+# And of every other -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_an_engine_does_what_the_local_transport_does(
+    engine: Engine, name: str, request: pytest.FixtureRequest
+) -> None:
+    config, where = SCENARIOS[name], request.node.callspec.id
+    if config["clients"] != 5 and "in process" not in where:
+        pytest.skip("five nodes are deployed")
+    if name == "halt" and "tls" in where:
+        pytest.skip("about the first model these sites have answered, and their account lasts over runs")
+    rows = engine(config)
+    assert shared(rows) == shared(local(config))
+    assert all(row["refused"] == {} for row in rows)
+    reasons = [reason for row in rows for one in row["status"] for reason in one[3].values()]
+    assert all("training failed with RuntimeError" in reason for reason in reasons)
+    assert not any("4711" in reason for reason in reasons), "what training says may be data, and stays at its site"
