@@ -67,6 +67,10 @@ class PrivacyError(FedGTError, RuntimeError):
     """Opening an aggregate would break the promised minimum support r."""
 
 
+class OutOfTimeError(FedGTError, RuntimeError):
+    """Work that was not done within the seconds it was given (`fedgt.deadline`)."""
+
+
 class RunHaltedError(FedGTError, RuntimeError):
     """A run that may not go on: a test that cannot tell, too few clients left, or a sum that nobody can be asked for.
 

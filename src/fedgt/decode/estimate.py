@@ -89,7 +89,7 @@ def estimate_malicious(
         allowed = max_malicious(tested, kappa)
         largest, raised = max(1, allowed), allowed < 1
     elif not 0 <= as_count(largest, "largest", error=CalibrationError) <= design.clients:
-        raise CalibrationError(f"at most {largest} malicious clients; 0 to {design.clients} is needed")
+        raise CalibrationError(f"largest = {str(largest)[:20]} malicious clients; 0 to {design.clients} is needed")
     table = negative_group_distribution(tested)[: largest + 1]
     likelihood = table[:, outcomes.negatives]
     if likelihood.max() > 0:

@@ -74,7 +74,7 @@ class CountPrior:
     def uniform(cls, largest: int) -> "CountPrior":
         """Every number of malicious clients from 0 to `largest` is equally likely."""
         if not 0 <= as_count(largest, "largest") < _MOST_CLIENTS:
-            raise SpecError(f"at most {str(largest)[:20]} malicious clients; 0 to {_MOST_CLIENTS - 1} is needed")
+            raise SpecError(f"largest = {str(largest)[:20]} malicious clients; 0 to {_MOST_CLIENTS - 1} is needed")
         return cls(weights=np.ones(largest + 1))
 
 

@@ -67,7 +67,7 @@ def ranked_sets(
         [(1,), (1, 2)]
     """
     if as_count(count, "count") < 1:
-        raise SpecError(f"{count} sets were asked for; at least 1 is needed")
+        raise SpecError(f"count = {count} sets; at least 1 is needed")
     check_prior(design, prior)
     evidence = forward_backward(design, outcomes, rates, prior).log_evidence
     matrix, caps, extra = with_count_group(design.matrix, np.ones(design.groups, dtype=np.int64), prior)

@@ -99,7 +99,9 @@ def contrasts(weights: npt.ArrayLike, samples: npt.ArrayLike) -> Contrasts:
     if not (np.isfinite(w).all() and (w >= 0).all() and np.isfinite(n).all() and (n[taking_part] > 0).all()):
         raise ShapeError("weights must be finite and not negative, and the sample counts of all members positive")
     if len(w) and (w.sum(axis=1) <= 0).any():
-        raise DesignError(f"group {int(np.flatnonzero(w.sum(axis=1) <= 0)[0])} has no member; leave it out")
+        raise DesignError(
+            f"group {int(np.flatnonzero(w.sum(axis=1) <= 0)[0])} has no member (its weights are 0); leave it out"
+        )
     none = np.zeros((0, len(n)))
     nothing = Contrasts(transform=np.zeros((0, len(w))), shifts=none, noise=none)
     if len(w) < 2:

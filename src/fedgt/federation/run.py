@@ -97,6 +97,19 @@ class FederationRun:
     Raises:
         SpecError: If something does not fit, the groups cannot keep the promise for instance. Nobody has been asked then.
         DesignError: If there is no default design for so many clients.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import FederationRun, TrainedModel
+        >>> class Site:
+        ...     def train(self, parameters, *, round):
+        ...         return TrainedModel(parameters={"weight": parameters["weight"] + 1.0}, samples=10)
+        >>> sites = {name: Site() for name in ("ada", "bob", "cleo", "dan")}
+        >>> run = FederationRun(sites, privacy=4, samples=dict.fromkeys(sites, 10), rounds=2)  # no validation set: no test
+        >>> for step in run.rounds({"weight": np.zeros(2)}):
+        ...     print(step.round, step.purpose, step.parameters["weight"].round(3).tolist())
+        1 training [1.0, 1.0]
+        2 training [2.0, 2.0]
     """
 
     def __init__(

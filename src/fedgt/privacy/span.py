@@ -131,7 +131,8 @@ def _target(target: npt.ArrayLike, forbidden: Iterable[int], clients: int) -> Fl
     wanted = as_numbers(target, "target")
     if wanted.shape != (clients,) or not np.isfinite(wanted).all() or (wanted < 0).any():
         raise ShapeError(
-            f"the target must hold one finite weight >= 0 for each of {clients} clients, got shape {wanted.shape}"
+            f"the target must hold one finite weight >= 0 for each of the {clients} clients of the revealed rows, got shape "
+            f"{wanted.shape}"
         )
     avoid = sorted(set(forbidden))
     if any(not 0 <= client < clients for client in avoid):

@@ -183,7 +183,14 @@ class TestRow(_Row):
 
 
 class RunResult(_Row):
-    """A whole run."""
+    """A whole run.
+
+    Examples:
+        >>> from fedgt.experiment import make_spec, run
+        >>> result = run(make_spec({"privacy": 4, "federation": {"rounds": 1}, "attack": {"malicious": 0}}))
+        >>> len(result.clients), result.privacy.promised
+        (15, 4)
+    """
 
     schema_version: int = SCHEMA_VERSION
     version: str = Field(description="Of fedgt.")
@@ -228,7 +235,13 @@ def json_number(value: float) -> JsonNumber:
 
 
 def result_schema() -> dict[str, Any]:
-    """The JSON schema of `result.json`."""
+    """The JSON schema of `result.json`.
+
+    Examples:
+        >>> from fedgt.record import result_schema
+        >>> "rounds" in result_schema()["properties"]
+        True
+    """
     return RunResult.model_json_schema()
 
 
@@ -237,6 +250,16 @@ def write_result(result: RunResult, folder: Path) -> None:
 
     Raises:
         SpecError: If one of them cannot be written.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.experiment import make_spec, run
+        >>> from fedgt.record import write_result
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_result(run(make_spec({"privacy": 4, "federation": {"rounds": 1}})), Path(folder))
+        ...     sorted(path.name for path in Path(folder).iterdir())
+        ['result.json', 'rounds.csv']
     """
     write_rounds(result.rounds, folder)
     text = json.dumps(result.model_dump(mode="json"), indent=1, allow_nan=False)

@@ -34,6 +34,17 @@ class RunRecord:
         result_hash: SHA-256 of the file, hexadecimal.
         plan_hash: The same of `plan.json`; None when there is none.
         setup: How the run was set up; None when neither `spec.toml` nor `settings.toml` is there.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.experiment import make_spec, run_into
+        >>> from fedgt.report import read_run
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = run_into(make_spec({"privacy": 4, "federation": {"rounds": 1}}), Path(folder))
+        ...     record = read_run(Path(folder))
+        >>> record.setup.file
+        'spec.toml'
     """
 
     result: Mapping[str, Any]
@@ -76,6 +87,17 @@ def read_run(folder: Path) -> RunRecord:
 
     Raises:
         SpecError: If there is no readable `result.json`, or its content cannot be a result (the message names the key).
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.experiment import make_spec, run_into
+        >>> from fedgt.report import read_run
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = run_into(make_spec({"privacy": 4, "federation": {"rounds": 1}}), Path(folder))
+        ...     record = read_run(Path(folder))
+        >>> record.result["status"], len(record.result_hash)
+        ('finished', 64)
     """
     path = folder / "result.json"
     if not path.is_file():

@@ -244,7 +244,9 @@ def _partition(points: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[FloatArray
         )
     present, own = np.unique(numbers, return_inverse=True)
     if len(present) < 2:
-        raise CalibrationError(f"{len(present)} cluster was given; silhouette and Dunn index compare at least two")
+        raise CalibrationError(
+            f"the labels name {len(present)} cluster; silhouette and Dunn index compare at least two"
+        )
     return array, np.eye(len(present))[own]
 
 
