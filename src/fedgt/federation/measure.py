@@ -24,7 +24,6 @@ from fedgt.evidence import (
     UsableScores,
     class_losses,
     class_steps,
-    classes_to_compare,
     decode_graded,
     evidence_of_difference,
     graded_screen,
@@ -39,6 +38,7 @@ from fedgt.evidence import (
     usable_scores,
 )
 from fedgt.evidence.by_margins.second_opinion import MarginTest
+from fedgt.evidence.by_margins.standing_out import classes_to_compare
 from fedgt.federation.findings import Finding, from_outcomes, from_posterior
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
