@@ -50,8 +50,8 @@ class SecondOpinion:
 
     Attributes:
         spread: How unevenly clients own the classes; see `label_spread`.
-        test: Tests the sums of the round by margins (`MarginTest`), the clients given set aside; called once for each such set,
-            when somebody is suspected.
+        test: Tests the sums of the round by margins, the clients given set aside (`MarginTest`); called once for each such
+            set, when somebody is suspected.
         heard: bool[clients]: who is in an open sum of this round.
 
     Examples:
