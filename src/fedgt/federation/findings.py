@@ -150,7 +150,7 @@ def _graded(grouping: Grouping, decoding: GradedDecoding, column: int, heard: in
         return "undecided", f"malicious with probability {posterior:.2f}" + (
             f"; {rivals} would explain the same sums" if rivals else ""
         )
-    if decoding.status == "harmless" and posterior > 1 / 2:
+    if decoding.harmless[column]:
         return "undecided", (
             "it differs from the others along with a few more, but no loss rises with them; kept, as no harm is shown"
         )

@@ -12,7 +12,7 @@ from fedgt.decode import RankedSet
 from fedgt.design import from_matrix
 from fedgt.errors import RunHaltedError, SpecError
 from fedgt.evidence import GradedDecoding
-from fedgt.evidence.decide import GradedStatus
+from fedgt.evidence.decoding import GradedStatus
 from fedgt.federation import DecodeSettings, Exclusion, exclude, from_posterior
 from fedgt.grouping import Grouping
 from fedgt.types import BoolArray
@@ -30,6 +30,7 @@ def decoding(*posterior: float, best: tuple[tuple[int, ...], ...] = ((3,),), bet
         posterior=p,
         log_odds=np.log1p(-p) - np.log(p),
         flagged=p > 1 - beta,
+        harmless=np.zeros(len(p), dtype=np.bool_),
         unconfirmed=np.zeros(len(p), dtype=np.bool_),
         undecided=undecided,
         count=np.array([0.1, 0.9, 0.0]),
@@ -230,7 +231,12 @@ def test_a_verdict_carries_posterior_and_log_odds_of_its_client() -> None:
 def test_a_suspect_who_is_not_accused_is_kept_and_not_called_unsuspicious(status: GradedStatus, said: str) -> None:
     """Its posterior is near one, given that somebody attacks."""
     nobody = np.zeros(5, dtype=np.bool_)
-    found = exclude_graded(GROUPING, ALL, replace(DECIDED, status=status, flagged=nobody), last=True)
+    found = exclude_graded(
+        GROUPING,
+        ALL,
+        replace(DECIDED, status=status, flagged=nobody, harmless=DECIDED.flagged & (status == "harmless")),
+        last=True,
+    )
     assert found.excluded == ()
     dan = found.verdicts[3]
     assert dan.verdict == "undecided"
