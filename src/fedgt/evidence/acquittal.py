@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import expit
 
-from fedgt.evidence.decide import GradedDecoding, sparse_prior
-from fedgt.evidence.sets import decode_sets
+from fedgt.evidence.decoding import GradedDecoding
+from fedgt.evidence.sets import decode_sets, sparse_prior
 from fedgt.types import BoolArray, FloatArray, SetEvidence, frozen
 
 MISSED = 7.0

@@ -169,10 +169,10 @@ def measured(
     evidence = graded.evidence
     found = suspects(
         earlier if evidence is None else [*earlier, evidence],
-        grouping.clients,
+        len(grouping.clients),
         screen=screen,
         decoding=decoding,
-        faults=faults,
+        faults=np.array([[client in one for client in grouping.clients] for one in faults], dtype=np.bool_),
     )
     return Measured(
         finding=from_posterior(grouping, graded.tested, found, heard),
@@ -191,26 +191,28 @@ def measured(
 
 def suspects(
     evidence: Sequence[SetEvidence],
-    clients: Sequence[str],
+    clients: int,
     *,
     screen: ScreenSettings,
     decoding: DecodeSettings,
-    faults: Sequence[Collection[str]] = (),
+    faults: BoolArray | None = None,
 ) -> GradedDecoding:
     """Whom graded evidence of one or more tests accuses, by the settings, and the faults do not explain by others."""
-    parts, largest = together(evidence), decoding.largest_graded(len(clients), screen.features)
+    parts, largest = together(evidence), decoding.largest_graded(clients, screen.features)
     found = decode_graded(
         parts,
-        clients=len(clients),
+        clients=clients,
         largest=largest,
         nobody=decoding.nobody,
         beta=decoding.beta,
         undecided=decoding.undecided,
     )
+    if faults is None or not faults.any():
+        return found
     return acquitted(
         found,
         parts,
-        np.array([[client in one for client in clients] for one in faults], dtype=np.bool_).reshape(-1, len(clients)),
+        faults,
         largest=largest,
         nobody=decoding.nobody,
         beta=decoding.beta,
