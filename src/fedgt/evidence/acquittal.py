@@ -43,8 +43,8 @@ class FaultEvidence:
     def log_likelihood(self, sets: BoolArray) -> FloatArray:
         """See `SetEvidence`."""
         hit = sets.astype(np.int64) @ self.suspects.T.astype(np.int64)
-        missed: FloatArray = MISSED * np.count_nonzero(hit == 0, axis=1)
-        return -missed
+        missed: FloatArray = 0.0 - MISSED * np.count_nonzero(hit == 0, axis=1)
+        return missed
 
 
 def acquitted(
@@ -73,7 +73,8 @@ def acquitted(
         >>> acquitted(nothing, [], np.zeros((0, 15), dtype=bool), largest=7, nobody=0.5, beta=0.5) is nothing
         True
     """
-    if not found.flagged.any() or not suspects.any():
+    accused = found.flagged | found.suspicious
+    if not accused.any() or not suspects.any():
         return found
     clients = len(found.posterior)
     prior = sparse_prior(clients, largest, nobody=nobody)
@@ -83,15 +84,16 @@ def acquitted(
     )
     # Only what the faults have changed: of two attacks along two lines this decoding knows one.
     border = np.log(beta / (1.0 - beta)) if 0.0 < beta < 1.0 else np.inf if beta else -np.inf
-    freed = found.flagged & (before.log_odds < border) & (after.log_odds >= border)
+    freed = accused & (before.log_odds < border) & (after.log_odds >= border)
     if not freed.any():
         return found
-    flagged = found.flagged & ~freed
     return replace(
         found,
         posterior=np.where(freed, expit(-after.log_odds), found.posterior),
         log_odds=np.where(freed, after.log_odds, found.log_odds),
-        flagged=flagged,
+        flagged=found.flagged & ~freed,
+        harmless=found.harmless & ~freed,
+        unconfirmed=found.unconfirmed & ~freed,
         undecided=found.undecided | freed,
         status="undecided",
         reason=f"{found.reason}; {int(freed.sum())} not accused: liars who spoilt other sums explain the same",

@@ -34,7 +34,7 @@ class ClientRow(_Row):
 
     id: str
     excluded: bool
-    verdict: Literal["keep", "exclude", "undecided", "untested"]
+    verdict: Literal["keep", "exclude", "suspicious", "undecided", "untested"]
     reason: str
     posterior: JsonNumber = Field(description="P(malicious | outcomes); null when nothing was tested.")
     log_odds: JsonNumber = Field(description="log P(benign | t) - log P(malicious | t), in nats.")
