@@ -23,7 +23,7 @@ from fedgt.secagg.challenge import field_of, pad_bytes, require_seed
 from fedgt.secagg.faults import Fault, erase_faulty, erase_unreadable
 from fedgt.secagg.frames import Sender
 from fedgt.secagg.group_sum import Authorise, GroupSum
-from fedgt.secagg.identity import Credentials
+from fedgt.secagg.identity import SIGNATURE_BYTES, Credentials
 from fedgt.secagg.masks import KEY_BYTES, TAG_BYTES, GroupContext, tag_key
 from fedgt.secagg.membership import public_bytes, require_usable, shared_bytes, verify_keys
 from fedgt.secagg.messages import (
@@ -548,7 +548,9 @@ class ServerSession:
         asked = self._field is not None and stage == ("unmask" if self._credentials is None else "agree")
         if not asked or self._field is None or (stage == "agree" and self._link is None):
             return attached
-        stop = max(len(attached) - self._field.size, 0)
+        stop = SIGNATURE_BYTES if stage == "agree" else 0
+        if len(attached) != stop + self._field.size:
+            raise ProtocolError("it has not answered the challenge")
         self._answers[client] = self._field.from_bytes(attached[stop:])
         return attached[:stop]
 
