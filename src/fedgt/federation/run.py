@@ -59,6 +59,7 @@ class RunState:
         verdicts: Client -> what was decided about it last.
         evidence: Graded evidence of all tests so far.
         heard: Client -> in how many sums of that evidence it is.
+        faults: Sets of clients with at least one in each that has broken the rules of the sums, of all tests so far.
         revealed: float64[clients] each, the real rows of all test sums that were opened.
         tests: How many test rounds were held.
         next_test: The round of the next test; 0 where none is due.
@@ -85,6 +86,7 @@ class RunState:
     verdicts: Mapping[str, Verdict] = field(default_factory=lambda: MappingProxyType({}))
     evidence: tuple[SetEvidence, ...] = ()
     heard: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    faults: tuple[frozenset[str], ...] = ()
     revealed: tuple[FloatArray, ...] = ()
     tests: int = 0
     next_test: int = 0
@@ -477,6 +479,7 @@ class FederationRun:
             decoding=self.decode,
             earlier=state.evidence,
             heard=state.heard,
+            faults=state.faults,
             before=state.decided,
             seed=self.seed,
             last=not self._next_agreed(coming.round)
@@ -496,6 +499,7 @@ class FederationRun:
             state,
             evidence=evidence,
             heard=MappingProxyType(heard),
+            faults=(*state.faults, *screening.faults),
             revealed=(*state.revealed, *_test_rows(screening)),
             tests=state.tests + 1,
             next_test=self._next_agreed(state.round),
@@ -546,11 +550,11 @@ def _same(one: Parameters, other: Parameters) -> bool:
 
 
 def _test_rows(screening: ScreeningRound) -> list[FloatArray]:
-    """The real rows of the test sums that were opened, float64[clients] each."""
+    """The real rows of the test sums that were opened, used or not, float64[clients] each."""
     column = {client: j for j, client in enumerate(screening.grouping.clients)}
     rows = []
     for record in screening.result.records:
-        if record.status == "open" and record.purpose.startswith("test"):
+        if record.status in ("open", "faulty") and record.purpose.startswith("test"):
             rows.append(np.zeros(len(column)))
             rows[-1][[column[client] for client in record.members]] = record.weights
     return rows
