@@ -35,6 +35,7 @@ EASIEST, EASY = 50, 40
 
 WRITTEN_BY_COMMANDS = ("docs/reference/", "docs/results/reproduction/", "docs/changelog.md")
 PENDING = (
+    "CHANGELOG.md",
     "docs/howto/choose-a-design.md",
     "docs/howto/deploy.md",
     "docs/howto/flower.md",
