@@ -16,7 +16,7 @@ from fedgt.federation import DecodeSettings, Features, ScreenSettings, Validatio
 from fedgt.federation.measure import GroupMeans, measured
 from fedgt.federation.settings import OnSuspicious
 from fedgt.grouping import Grouping
-from fedgt.types import FloatArray, Parameters
+from fedgt.types import FloatArray, Parameters, SetEvidence
 
 RUNS, PARTS = 2000, 20
 FEATURES: tuple[Features, ...] = get_args(Features)
@@ -29,7 +29,7 @@ def groups(rng: np.random.Generator, clients: int) -> FloatArray:
         return np.asarray(np.arange(clients) % 3 == np.arange(3)[:, None], dtype=np.float64)
     rows = (rng.random((rng.integers(3, 9), clients)) < rng.choice([0.3, 0.5, 0.7])).astype(np.float64)
     rows[rows.sum(axis=1) == 0, 0] = 1.0
-    return rows
+    return np.asarray(rows, dtype=np.float64)
 
 
 def attacked(rng: np.random.Generator, honest: FloatArray) -> FloatArray:
@@ -79,7 +79,8 @@ def held(seed: int) -> GradedDecoding | None:
     noise = float(rng.choice([0.0, 1e-9, 0.05, 1.0]))
     names = tuple(f"c{j}" for j in range(clients))
     screen, decode = ScreenSettings(features=FEATURES[seed % 3]), DecodeSettings(on_suspicious=POLICIES[seed % 3])
-    start, evidence, found = np.zeros((classes, inputs)), [], None
+    start, found = np.zeros((classes, inputs)), None
+    evidence: list[SetEvidence] = []
     for _ in range(int(rng.integers(1, 4))):
         updates = prototypes + noise * rng.normal(size=(clients, classes, inputs))
         for client in attackers:
