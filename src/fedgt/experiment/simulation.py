@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedgt.design import Design, default_design, from_matrix, named_design
+from fedgt.design import Design, from_matrix, named_design
 from fedgt.engine import ClientEndpoint, LocalTransport, TakesSums, secure_sums
 from fedgt.errors import DesignError, ProtocolError, SpecError
 from fedgt.experiment.attackers import attackers, failing, failing_behaviour, malicious_behaviours
@@ -23,6 +23,7 @@ from fedgt.federation import (
     Validation,
 )
 from fedgt.grouping import Grouping, assign
+from fedgt.planning import default_design
 from fedgt.train import (
     Behaviour,
     Cohort,
@@ -208,7 +209,13 @@ def design_of(spec: ExperimentSpec) -> Design:
     """
     try:
         design = (
-            (default_design(spec.federation.clients, graded=spec.screen.kind == "graded"))
+            default_design(
+                spec.federation.clients,
+                graded=spec.screen.kind == "graded",
+                privacy=spec.privacy,
+                largest_share=spec.secure_aggregation.largest_share,
+                colluders=spec.secure_aggregation.colluders,
+            )
             if spec.design.matrix is None and spec.design.name == "auto"
             else named_design(spec.design.name)
             if spec.design.matrix is None

@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from fedgt.decode import UNDECIDABLE
-from fedgt.design import Design, default_design
+from fedgt.design import Design
 from fedgt.engine import MeetingTransport, TakesSums, Transport, secure_sums
 from fedgt.engine.endpoint import Client
 from fedgt.errors import RunHaltedError, SpecError
@@ -32,6 +32,7 @@ from fedgt.federation.settings import DecodeSettings, RfaSettings, ScreenSetting
 from fedgt.federation.sums import RoundResult
 from fedgt.federation.verdicts import Exclusion, Verdict
 from fedgt.grouping import Grouping, assign
+from fedgt.planning import default_design
 from fedgt.privacy import Ledger
 from fedgt.secagg import AgreementLog, Credentials, PrekeyRequest
 from fedgt.types import FloatArray, Parameters, SetEvidence, require_model
@@ -457,7 +458,13 @@ class FederationRun:
         if isinstance(given, Grouping):
             return given
         clients = tuple(self.federation.samples)
-        design = given or default_design(len(clients), graded=self.screen.kind == "graded")
+        design = given or default_design(
+            len(clients),
+            graded=self.screen.kind == "graded",
+            privacy=self.federation.ledger.promised,
+            largest_share=self.federation.sums.largest_share,
+            colluders=self.federation.sums.colluders,
+        )
         return assign(design, clients, rng=np.random.default_rng([self.seed, _SEATS]))
 
     def _round(self, coming: Coming, state: RunState) -> tuple[RoundResult, ScreeningRound | None]:
