@@ -9,13 +9,13 @@ from fedgt.evidence.by_margins.hypotheses import FEWEST_CLASSES, Hypothesis, cla
 from fedgt.evidence.by_margins.margin_evidence import MarginEvidence
 from fedgt.evidence.by_margins.second_opinion import SecondOpinion
 from fedgt.evidence.by_margins.spread import label_spread
-from fedgt.evidence.by_margins.standing_out import classes_to_compare
 from fedgt.evidence.compare import GradedScreen, graded_screen, left_out, too_few
 from fedgt.evidence.contrast import Contrasts, contrasts
-from fedgt.evidence.decide import GradedDecoding, decode_graded, sparse_prior
+from fedgt.evidence.decide import decode_graded
+from fedgt.evidence.decoding import GradedDecoding
 from fedgt.evidence.harm import Damage, LabelFinding, damage, label_under_attack
 from fedgt.evidence.scores import checked_scores, class_losses, margins, outputs
-from fedgt.evidence.sets import SetPosterior, decode_sets, largest_scored
+from fedgt.evidence.sets import SetPosterior, decode_sets, largest_scored, sparse_prior
 from fedgt.evidence.several_tests import together
 from fedgt.evidence.significance import SIGNIFICANT, evidence_of_difference
 from fedgt.evidence.usable import UsableScores, unscored, usable_scores
@@ -38,7 +38,6 @@ __all__ = [
     "checked_scores",
     "class_losses",
     "class_steps",
-    "classes_to_compare",
     "contrasts",
     "damage",
     "decode_graded",

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fedgt.defaults import NO_LIMIT
 from fedgt.experiment.atomic import replace_file
 from fedgt.text_file import writing
 
@@ -33,7 +34,7 @@ class ClientRow(_Row):
 
     id: str
     excluded: bool
-    verdict: Literal["keep", "exclude", "undecided", "untested"]
+    verdict: Literal["keep", "exclude", "suspicious", "undecided", "untested"]
     reason: str
     posterior: JsonNumber = Field(description="P(malicious | outcomes); null when nothing was tested.")
     log_odds: JsonNumber = Field(description="log P(benign | t) - log P(malicious | t), in nats.")
@@ -99,7 +100,7 @@ class PrivacyRow(_Row):
         None, description="The largest share of all test rows together, as if updates repeated."
     )
     share_cautious_mean: float | None = Field(None, description="Its mean over the clients.")
-    largest_share: float = Field(1.0, description="The promised limit of any share; 1 is none.")
+    largest_share: float = Field(NO_LIMIT, description="The promised limit of any share; 1 is none.")
     assumption: str = Field("", description="What the numbers rest on beyond arithmetic; empty when on nothing.")
 
 

@@ -15,7 +15,8 @@ class Verdict:
 
     Attributes:
         client: Its id.
-        verdict: `keep`, `exclude`, `undecided` (the tests cannot tell) or `untested` (in no group with an outcome).
+        verdict: `keep`, `exclude`, `suspicious` (it stands out, but no harm is shown), `undecided` (the tests cannot tell)
+            or `untested` (in no group with an outcome).
         excluded: Whether it is left out from now on.
         reason: Why, in plain words.
         posterior: P(malicious | t); NaN when nothing was tested.
@@ -101,7 +102,8 @@ def exclude(
     Args:
         grouping: Who sat where, with the members that the sums were really over.
         finding: What the test says.
-        policies: What follows where nobody can be cleared, where clients are undecided, and where they were not tested.
+        policies: What follows where nobody can be cleared, where clients are suspicious or undecided, and where they were
+            not tested.
         last: Whether no further test follows: then `test-again` decides at minimum expected cost.
         silent: Client -> what happened, for those who took no part in the test through their own doing.
 
@@ -118,8 +120,11 @@ def exclude(
     follow = not finding.undecidable or (finding.accuses and policies.on_undecidable == "follow-decoder")
     waits = policies.on_undecided == "test-again" and not last
     decides = policies.on_undecided != "keep" and not waits
+    settled = not (waits and finding.undecided.any())
     verdicts = tuple(
-        _verdict(grouping, finding, policies, column, follow=follow, decides=decides, silent=silent or {})
+        _verdict(
+            grouping, finding, policies, column, follow=follow, decides=decides, settled=settled, silent=silent or {}
+        )
         for column in range(grouping.design.clients)
     )
     nobody_left = all(v.excluded for v in verdicts)
@@ -140,7 +145,12 @@ def exclude(
         )
     again = "; another test round is asked for" if finding.undecided.any() and waits else ""
     named = ", ".join(v.client for v in verdicts if v.excluded) or "nobody"
-    return Exclusion(verdicts=verdicts, halt=nobody_left, reason=f"{finding.reason}; left out: {named}{again}{end}")
+    odd = ", ".join(v.client for v in verdicts if v.verdict == "suspicious")
+    said = f"{finding.reason}; left out: {named}" + (f"; suspicious: {odd}" if odd else "")
+    # A further test may tell: before it nobody has to look.
+    stop = bool(odd) and policies.on_suspicious == "stop" and not again
+    asks = "; the run stops, as the policy says, so that somebody looks at those who are suspicious" if stop else ""
+    return Exclusion(verdicts=verdicts, halt=nobody_left or stop, reason=f"{said}{again}{end}{asks}")
 
 
 def _verdict(
@@ -151,6 +161,7 @@ def _verdict(
     *,
     follow: bool,
     decides: bool,
+    settled: bool,
     silent: Mapping[str, str],
 ) -> Verdict:
     client, groups = grouping.clients[column], grouping.design.groups_of(column)
@@ -161,6 +172,9 @@ def _verdict(
         name, reason, left_out = _untested(client, groups, policies.on_untested if follow else "keep", silent)
     elif not follow:
         name, reason, left_out = "undecided", finding.unclear[column], False
+    elif finding.suspicious[column]:
+        left_out = policies.on_suspicious == "exclude" and settled
+        reason += f"; {'left out' if left_out else 'kept'}, as the policy says"
     elif finding.undecided[column]:
         evades = client in silent and policies.on_untested != "keep"
         left_out = evades or (decides and bool(finding.flagged[column]))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedgt.defaults import CLIP, COLLUDERS, FRACTION_BITS
 from fedgt.design import Design, single_group
 from fedgt.errors import ShapeError
 from fedgt.secagg import FixedPoint, Link, RoundPlan, TensorSpec, default_threshold, fit_fixed_point
@@ -41,6 +42,13 @@ class Communication:
         client_up: The most that one client sends.
         paper_ratio: m x max |P_j|, the model transfers as section IV.E counts them, over n, one secure sum of everybody.
         ratio: Our bytes, up and down, over those of one sum of everybody in the same protocol.
+
+    Examples:
+        >>> from fedgt import named_design
+        >>> from fedgt.planning import communication
+        >>> one_sum, eight = (communication(named_design(name)) for name in ("single-group-15", "bch-15x8"))
+        >>> eight.bytes_up > one_sum.bytes_up
+        True
     """
 
     secure_sums: int
@@ -57,8 +65,8 @@ def communication(
     *,
     tensors: Sequence[TensorSpec] = PAPER_MODEL,
     members: Sequence[str] | None = None,
-    clip: float = 8.0,
-    fraction_bits: int = 24,
+    clip: float = CLIP,
+    fraction_bits: int = FRACTION_BITS,
     signed: bool = True,
     float_bytes: int = 4,
 ) -> Communication:
@@ -76,6 +84,13 @@ def communication(
     Raises:
         ShapeError: If the ids do not fit the design, or floats of that width do not exist.
         SpecError: If the fixed point makes no sense.
+
+    Examples:
+        >>> from fedgt import named_design
+        >>> from fedgt.planning import communication
+        >>> cost = communication(named_design("bch-15x8"))
+        >>> cost.secure_sums, cost.client_up > 100_000  # bytes that one client sends
+        (8, True)
     """
     if float_bytes not in (2, 4, 8):
         raise ShapeError(f"floats of {float_bytes} bytes; 2, 4 or 8 is needed")
@@ -222,7 +237,7 @@ def _plan(design: Design, ids: tuple[str, ...], tensors: Sequence[TensorSpec], e
         round=0,
         purpose="test",
         groups=groups,
-        thresholds=tuple(default_threshold(len(group), colluders=1) for group in groups),
+        thresholds=tuple(default_threshold(len(group), colluders=COLLUDERS) for group in groups),
         weights=dict.fromkeys(ids, 1),
         encoding=encoding,
         tensors=tuple(tensors),

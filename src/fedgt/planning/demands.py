@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from math import ceil, comb
 from typing import Literal, get_args
 
+from fedgt.defaults import ERROR_RATE, KAPPA
 from fedgt.errors import DesignError, SpecError
 from fedgt.planning.ties import MAX_SETS, set_count
 from fedgt.types import ErrorRates
@@ -36,14 +37,20 @@ class Demands:
 
     Raises:
         SpecError: If a value is out of its range.
+
+    Examples:
+        >>> from fedgt.planning import Demands
+        >>> demands = Demands(clients=10, privacy=3, max_malicious=2)
+        >>> demands.groups_needed, demands.groups_limit
+        (2, 8)
     """
 
     clients: int
     privacy: int
     max_malicious: int
-    kappa: float = 0.2
+    kappa: float = KAPPA
     groups_max: int | None = None
-    error_rate: float = 0.05
+    error_rate: float = ERROR_RATE
     dropouts: int = 0
     evidence: Evidence = "binary"
 
@@ -105,6 +112,15 @@ def require_possible(demands: Demands) -> None:
 
     Raises:
         DesignError: With the demand that binds, and the nearest that the bounds do not rule out.
+
+    Examples:
+        >>> from fedgt.planning import Demands, require_possible
+        >>> require_possible(Demands(clients=10, privacy=3, max_malicious=2))
+        >>> try:
+        ...     require_possible(Demands(clients=10, privacy=9, max_malicious=4))
+        ... except ValueError:
+        ...     print("no design meets these demands")
+        no design meets these demands
     """
     n, r, q, limit = demands.clients, demands.privacy, demands.max_malicious, demands.groups_limit
     if demands.evidence == "graded":

@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedgt.decode import Strategy
+from fedgt.defaults import BETA, ERROR_RATE, KAPPA, SILHOUETTE_THRESHOLD
 from fedgt.design import Design, from_matrix
 from fedgt.errors import DesignError, SpecError
 from fedgt.ids import require_distinct_ids
@@ -62,22 +63,20 @@ class PrivacyPart(_Part):
 class ScreenPart(_Part):
     """How a group sum becomes evidence."""
 
-    utility: Literal["recall", "top1", "balanced-accuracy"] = Field(
-        "balanced-accuracy", description="What is measured on the validation set."
-    )
+    utility: Utility = Field("balanced-accuracy", description="What is measured on the validation set.")
     source_label: int | None = Field(None, ge=0, description="The label under attack, needed by `recall`.")
-    silhouette_threshold: float = Field(0.6, ge=-1, le=1, description="s^thres of the paper.")
+    silhouette_threshold: float = Field(SILHOUETTE_THRESHOLD, ge=-1, le=1, description="s^thres of the paper.")
 
 
 class StrategyPart(_Part):
     """How evidence becomes accusations."""
 
     name: Strategy = Field("bayes", description="See docs/decoding.md.")
-    beta: float = Field(0.5, ge=0, le=1, description="Weight of a misdetection against a false alarm.")
-    kappa: float = Field(0.2, ge=0, le=1, description="Accepted P(all groups contaminated).")
+    beta: float = Field(BETA, ge=0, le=1, description="Weight of a misdetection against a false alarm.")
+    kappa: float = Field(KAPPA, ge=0, le=1, description="Accepted P(all groups contaminated).")
     largest: int = Field(ge=0, description="The most attackers that are expected: n_m^max of the prior.")
-    false_alarm: float = Field(0.05, ge=0, le=1, description="Assumed P(positive | clean group).")
-    misdetection: float = Field(0.05, ge=0, le=1, description="Assumed P(negative | contaminated group).")
+    false_alarm: float = Field(ERROR_RATE, ge=0, le=1, description="Assumed P(positive | clean group).")
+    misdetection: float = Field(ERROR_RATE, ge=0, le=1, description="Assumed P(negative | contaminated group).")
 
 
 class Plan(_Part):
@@ -85,6 +84,13 @@ class Plan(_Part):
 
     Raises:
         ValidationError: If a field is wrong, or parts do not fit one another.
+
+    Examples:
+        >>> from fedgt.planning import Demands, make_plan, search
+        >>> demands = Demands(clients=8, privacy=2, max_malicious=1)
+        >>> plan = make_plan(search(demands, effort=0.1, draws=1).recommended.figures, demands)
+        >>> plan.version, plan.evidence
+        (1, 'binary')
     """
 
     version: Literal[1] = Field(1, description="Of this format.")
@@ -160,7 +166,7 @@ class Plan(_Part):
 
 
 def make_plan(
-    found: Figures, demands: Demands, *, utility: Utility = Utility.BALANCED_ACCURACY, source_label: int | None = None
+    found: Figures, demands: Demands, *, utility: Utility = "balanced-accuracy", source_label: int | None = None
 ) -> Plan:
     """The plan of a design that was found for the demands, with its certificate.
 
@@ -172,6 +178,13 @@ def make_plan(
 
     Raises:
         DesignError: If the design does not keep the demanded privacy.
+
+    Examples:
+        >>> from fedgt.planning import Demands, make_plan, search
+        >>> demands = Demands(clients=8, privacy=2, max_malicious=1)
+        >>> plan = make_plan(search(demands, effort=0.1, draws=1).recommended.figures, demands)
+        >>> plan.privacy.promised, len(plan.design.matrix[0])
+        (2, 8)
     """
     support = minimum_support(found.design.matrix, max_states=_PROOF_STATES)
     if support is None or support.lower < demands.privacy:
@@ -193,7 +206,7 @@ def make_plan(
             combination={f"u{group}": str(b) for group, b in enumerate(support.combination) if b},
             clients=support.clients,
         ),
-        screen=ScreenPart(utility=utility.value, source_label=source_label),
+        screen=ScreenPart(utility=utility, source_label=source_label),
         strategy=StrategyPart(
             kappa=demands.kappa,
             largest=demands.max_malicious,
@@ -204,7 +217,19 @@ def make_plan(
 
 
 def write_plan(path: Path, plan: Plan) -> None:
-    """Write a plan as JSON: one line per row of the matrix, fields that are not set left out."""
+    """Write a plan as JSON: one line per row of the matrix, fields that are not set left out.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.planning import Demands, make_plan, search, write_plan
+        >>> demands = Demands(clients=8, privacy=2, max_malicious=1)
+        >>> plan = make_plan(search(demands, effort=0.1, draws=1).recommended.figures, demands)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_plan(Path(folder) / "plan.json", plan)
+        ...     [path.name for path in Path(folder).iterdir()]
+        ['plan.json']
+    """
     content: dict[str, Any] = plan.model_dump(mode="json", exclude_none=True)
     rows = content["design"].pop("matrix")
     content["design"]["matrix"] = "MATRIX"
@@ -219,6 +244,17 @@ def read_plan(path: Path) -> Plan:
     Raises:
         SpecError: If the file cannot be read, a field is missing, unknown or wrong, or the stated privacy is not that of the
             matrix; the message names the field.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.planning import Demands, make_plan, read_plan, search, write_plan
+        >>> demands = Demands(clients=8, privacy=2, max_malicious=1)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "plan.json"
+        ...     write_plan(path, make_plan(search(demands, effort=0.1, draws=1).recommended.figures, demands))
+        ...     read_plan(path).privacy.promised  # the design is checked against the promise
+        2
     """
     text = read_text(path, "plan", largest=_LARGEST_FILE)
     try:
@@ -249,7 +285,13 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def plan_schema() -> Mapping[str, Any]:
-    """The JSON schema of `plan.json`."""
+    """The JSON schema of `plan.json`.
+
+    Examples:
+        >>> from fedgt.planning import plan_schema
+        >>> "design" in plan_schema()["properties"]
+        True
+    """
     return Plan.model_json_schema()
 
 

@@ -15,12 +15,11 @@ from fedgt.decode import (
     IndependentPrior,
     Prior,
     compile,
+    count_prior,
     decode,
     explain,
     ranked_sets,
 )
-from fedgt.decode.estimate import most_considered
-from fedgt.decode.priors import CountPrior
 from fedgt.design import Design, from_matrix
 from fedgt.errors import FedGTError
 from fedgt.experiment import ExperimentSpec
@@ -103,7 +102,7 @@ def _rechecked(result: Mapping[str, Any], spec: ExperimentSpec) -> dict[str, Any
         matrix[client["groups"], column] = 1
     design = from_matrix(matrix, name=test["design"])
     outcomes = Outcomes.parse(test["outcomes"])
-    rates = ErrorRates(false_alarm=settings.false_alarm, misdetection=settings.misdetection)
+    rates = settings.rates
     given = (
         None if settings.prevalence is None else IndependentPrior.uniform(spec.federation.clients, settings.prevalence)
     )
@@ -112,18 +111,7 @@ def _rechecked(result: Mapping[str, Any], spec: ExperimentSpec) -> dict[str, Any
         return _not_made(
             f"decoding holds {width} groups of this design open, too many for a report; see `fedgt decode`"
         )
-    found = decode(
-        design,
-        outcomes,
-        rates=rates,
-        strategy=test["strategy"],
-        prior=given,
-        beta=settings.beta,
-        kappa=settings.kappa,
-        largest=settings.max_malicious,
-        estimator=settings.estimator,
-        method=settings.method,
-    )
+    found = decode(design, outcomes, prior=given, **{**settings.binary, "strategy": test["strategy"]})
     answer = _compared(found, clients)
     if answer["status"] == "same" and width <= WIDEST_EXPLAINED:
         prior = _prior(design, outcomes, found, given, spec)
@@ -163,10 +151,7 @@ def _prior(
     if found.strategy not in ("bayes", "map"):
         count = found.estimated_malicious
         return IndependentPrior.uniform(design.clients, count / design.clients) if count else None
-    if spec.decode.max_malicious is not None:
-        return CountPrior.uniform(spec.decode.max_malicious)
-    present = design.restricted(np.flatnonzero(outcomes.present).tolist())
-    return CountPrior.uniform(most_considered(present, spec.decode.kappa))
+    return count_prior(design, outcomes, kappa=spec.decode.kappa, largest=spec.decode.max_malicious)
 
 
 def _contributions(

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fedgt.experiment.result import JsonNumber
 
-Verdict = Literal["keep", "exclude", "undecided", "untested"]
+Verdict = Literal["keep", "exclude", "suspicious", "undecided", "untested"]
 Outcome = Literal["negative", "positive", "erased"]
 Truth = Literal["malicious", "faulty", "benign"]
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from fedgt.defaults import COLLUDERS, NO_LIMIT
 from fedgt.errors import PolicyError, SpecError
 from fedgt.foreign_text import plain
 from fedgt.secagg.plan import RoundPlan
@@ -46,16 +47,22 @@ class ClientPolicy:
 
     Raises:
         SpecError: If a limit makes no sense.
+
+    Examples:
+        >>> from fedgt.secagg import ClientPolicy
+        >>> policy = ClientPolicy(privacy=4, colluders=1)  # this client signs no plan that promises less
+        >>> policy.largest_weight_ratio
+        20.0
     """
 
     minimum_group_size: int = 2
     minimum_threshold: int = 1
-    colluders: int = 1
+    colluders: int = COLLUDERS
     last_round: int = 2**31 - 1
     sums_per_round: int = 2**31 - 1
     privacy: int = 0
     privacy_over_runs: int = 0
-    largest_share: float = 1.0
+    largest_share: float = NO_LIMIT
     near_model: float = 0.01
     largest_clip: float = math.inf
     largest_weight_ratio: float = 20.0
@@ -134,6 +141,16 @@ def read_policy(path: Path) -> ClientPolicy:
 
     Raises:
         SpecError: If the file cannot be read, has a limit that does not exist, or a value that makes no sense.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.secagg import read_policy
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "policy.toml"
+        ...     _ = path.write_text("privacy = 4")
+        ...     read_policy(path).privacy
+        4
     """
     content = read_text(path, "policy", largest=_LARGEST_FILE)
     try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from fedgt.defaults import NO_LIMIT
 from fedgt.errors import PolicyError, SpecError
 from fedgt.ids import require_distinct_ids, require_id
 from fedgt.secagg.plan import RoundPlan, TensorSpec
@@ -33,6 +34,20 @@ class RunTerms:
 
     Raises:
         SpecError: If groups come without thresholds or the reverse; if a name cannot be an id, or two look alike.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.secagg import RunTerms, tensor_specs
+        >>> terms = RunTerms(
+        ...     run="example",
+        ...     weights={"ada": 100, "bob": 100},
+        ...     clip=8.0,
+        ...     fraction_bits=24,
+        ...     tensors=tensor_specs({"weight": np.zeros((2, 3))}),
+        ...     privacy=2,
+        ... )
+        >>> terms.privacy
+        2
     """
 
     run: str
@@ -44,7 +59,7 @@ class RunTerms:
     thresholds: tuple[int, ...] | None = None
     privacy: int = 0
     privacy_over_runs: int = 0
-    largest_share: float = 1.0
+    largest_share: float = NO_LIMIT
     colluders: int = 0
 
     def __post_init__(self) -> None:
