@@ -93,7 +93,8 @@ def _fewest(clients: int, planned: int, largest_share: float, colluders: int) ->
         share = disclosed_share(rows.first(FEWEST_ROWS).matrix, colluding=colluders)
         raise DesignError(
             f"largest_share = {largest_share:g} for {clients} clients with privacy {planned}: {FEWEST_ROWS} sums, "
-            f"the fewest that say who it is, disclose {0 if share is None else share.largest:.2f}; promise that, or hold no tests"
+            f"the fewest that say who it is, disclose {0 if share is None else share.largest:.2f}; promise that, or hold no "
+            "tests"
         )
     return best
 
