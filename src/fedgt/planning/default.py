@@ -1,5 +1,7 @@
 """The groups to start from, for any federation: what `auto` means."""
 
+from collections.abc import Mapping
+
 from fedgt.design import Design, named_design
 from fedgt.errors import DesignError
 from fedgt.planning.nested_groups import nested_groups
@@ -7,7 +9,7 @@ from fedgt.planning.power import detection_power
 from fedgt.privacy import disclosed_share, minimum_support
 from fedgt.privacy.disclosed_share import can_try
 
-_KNOWN = {
+_KNOWN: Mapping[bool, Mapping[int, tuple[str, ...]]] = {
     True: {
         10: ("graded-10x6", "graded-10x5"),
         15: ("graded-15x10-b", "graded-15x9-b"),
