@@ -4,6 +4,7 @@ Pure functions on arrays. `graded_screen` compares the groups by features, `by_m
 `decode_graded` makes a posterior over whole sets of clients of either.
 """
 
+from fedgt.evidence.acquittal import FaultEvidence, acquitted
 from fedgt.evidence.by_margins.compare_margins import margin_screen
 from fedgt.evidence.by_margins.hypotheses import FEWEST_CLASSES, Hypothesis, class_steps
 from fedgt.evidence.by_margins.margin_evidence import MarginEvidence
@@ -26,6 +27,7 @@ __all__ = [
     "SIGNIFICANT",
     "Contrasts",
     "Damage",
+    "FaultEvidence",
     "GradedDecoding",
     "GradedEvidence",
     "GradedScreen",
@@ -35,6 +37,7 @@ __all__ = [
     "SecondOpinion",
     "SetPosterior",
     "UsableScores",
+    "acquitted",
     "checked_scores",
     "class_losses",
     "class_steps",

@@ -65,7 +65,7 @@ class AggregateRow(_Row):
     purpose: str
     members: tuple[str, ...]
     weights: tuple[float, ...] = Field(description="Real weights in member order; empty when only clients know them.")
-    status: Literal["open", "erased", "refused"]
+    status: Literal["open", "faulty", "erased", "refused"]
     reason: str
     dropped: dict[str, str]
     model: str = Field("", description="SHA-256 of the global model: sums about one model can be combined.")

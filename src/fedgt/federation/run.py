@@ -60,6 +60,7 @@ class RunState:
         verdicts: Client -> what was decided about it last.
         evidence: Graded evidence of all tests so far.
         heard: Client -> in how many sums of that evidence it is.
+        faults: Sets of clients with at least one in each that has broken the rules of the sums, of all tests so far.
         revealed: float64[clients] each, the real rows of all test sums that were opened.
         tests: How many test rounds were held.
         next_test: The round of the next test; 0 where none is due.
@@ -86,6 +87,7 @@ class RunState:
     verdicts: Mapping[str, Verdict] = field(default_factory=lambda: MappingProxyType({}))
     evidence: tuple[SetEvidence, ...] = ()
     heard: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    faults: tuple[frozenset[str], ...] = ()
     revealed: tuple[FloatArray, ...] = ()
     tests: int = 0
     next_test: int = 0
@@ -484,6 +486,7 @@ class FederationRun:
             decoding=self.decode,
             earlier=state.evidence,
             heard=state.heard,
+            faults=state.faults,
             before=state.decided,
             seed=self.seed,
             last=not self._next_agreed(coming.round)
@@ -503,6 +506,7 @@ class FederationRun:
             state,
             evidence=evidence,
             heard=MappingProxyType(heard),
+            faults=(*state.faults, *screening.faults),
             revealed=(*state.revealed, *_test_rows(screening)),
             tests=state.tests + 1,
             next_test=self._next_agreed(state.round),
@@ -553,11 +557,11 @@ def _same(one: Parameters, other: Parameters) -> bool:
 
 
 def _test_rows(screening: ScreeningRound) -> list[FloatArray]:
-    """The real rows of the test sums that were opened, float64[clients] each."""
+    """The real rows of the test sums that were opened, used or not, float64[clients] each."""
     column = {client: j for j, client in enumerate(screening.grouping.clients)}
     rows = []
     for record in screening.result.records:
-        if record.status == "open" and record.purpose.startswith("test"):
+        if record.status in ("open", "faulty") and record.purpose.startswith("test"):
             rows.append(np.zeros(len(column)))
             rows[-1][[column[client] for client in record.members]] = record.weights
     return rows

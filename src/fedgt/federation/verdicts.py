@@ -1,7 +1,9 @@
 """From findings to decisions: who is kept, who is excluded, and the reason in plain words."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from fedgt.errors import RunHaltedError
 from fedgt.federation.findings import Finding, VerdictName
@@ -96,6 +98,7 @@ def exclude(
     *,
     last: bool = True,
     silent: Mapping[str, str] | None = None,
+    faulty: Collection[int] = (),
 ) -> Exclusion:
     """Turn what a test found into exclusions; there is no silent "keep everybody".
 
@@ -106,6 +109,8 @@ def exclude(
             not tested.
         last: Whether no further test follows: then `test-again` decides at minimum expected cost.
         silent: Client -> what happened, for those who took no part in the test through their own doing.
+        faulty: The groups whose sums are not used because a member has broken the rules: to be in one is no reason to be
+            left out, and if nothing can be compared without them, the run does not stop.
 
     Examples:
         >>> from fedgt import DecodeSettings, ErrorRates, Grouping, Outcomes, named_design
@@ -123,14 +128,24 @@ def exclude(
     settled = not (waits and finding.undecided.any())
     verdicts = tuple(
         _verdict(
-            grouping, finding, policies, column, follow=follow, decides=decides, settled=settled, silent=silent or {}
+            grouping,
+            finding,
+            policies,
+            column,
+            follow=follow,
+            decides=decides,
+            settled=settled,
+            silent=silent or {},
+            faulty=faulty,
         )
         for column in range(grouping.design.clients)
     )
     nobody_left = all(v.excluded for v in verdicts)
     end = "; nobody is left, so the run stops" if nobody_left else ""
     if finding.undecidable:
-        stop = policies.on_undecidable == "stop"
+        # Whoever spoils so many sums that nothing can be compared must not be able to stop the run.
+        spoilt = bool(faulty) and bool(np.isnan(finding.posterior).all())
+        stop = policies.on_undecidable == "stop" and not spoilt
         action = (
             "the run stops here"
             if stop
@@ -138,10 +153,11 @@ def exclude(
             if follow
             else "everybody is kept"
         )
+        why = "because members have spoilt the sums" if spoilt else "as the policy says"
         return Exclusion(
             verdicts=verdicts,
             halt=stop or nobody_left,
-            reason=f"{finding.reason}; {action}, as the policy says{end}",
+            reason=f"{finding.reason}; {action}, {why}{end}",
         )
     again = "; another test round is asked for" if finding.undecided.any() and waits else ""
     named = ", ".join(v.client for v in verdicts if v.excluded) or "nobody"
@@ -163,13 +179,16 @@ def _verdict(
     decides: bool,
     settled: bool,
     silent: Mapping[str, str],
+    faulty: Collection[int],
 ) -> Verdict:
     client, groups = grouping.clients[column], grouping.design.groups_of(column)
     name, reason = finding.said[column]
     left_out = name == "exclude"
     if not finding.heard[column]:
         # Nobody is singled out when nobody could be tested.
-        name, reason, left_out = _untested(client, groups, policies.on_untested if follow else "keep", silent)
+        policy = policies.on_untested if follow else "keep"
+        spoilt = client not in silent and any(group in faulty for group in groups)
+        name, reason, left_out = _spoilt() if spoilt else _untested(client, groups, policy, silent)
     elif not follow:
         name, reason, left_out = "undecided", finding.unclear[column], False
     elif finding.suspicious[column]:
@@ -194,6 +213,10 @@ def _verdict(
         log_odds=float(finding.log_odds[column]),
         groups=groups,
     )
+
+
+def _spoilt() -> tuple[VerdictName, str, bool]:
+    return "untested", "none of its groups has an outcome, because members have broken the rules; kept, untested", False
 
 
 def _untested(

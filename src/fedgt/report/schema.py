@@ -283,7 +283,7 @@ class AggregatePart(_Part):
 
     round: int
     purpose: str
-    status: Literal["open", "erased", "refused"]
+    status: Literal["open", "faulty", "erased", "refused"]
     reason: str
     size: int
     members: list[str]
@@ -340,7 +340,7 @@ class NotOpenedPart(_Part):
 
     round: int
     purpose: str
-    status: Literal["erased", "refused"]
+    status: Literal["faulty", "erased", "refused"]
     reason: str
 
 
