@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from fedgt import Ledger
-from fedgt.design import Design, default_design, from_matrix, named_design
+from fedgt.design import Design, from_matrix, named_design
 from fedgt.engine import ClientEndpoint, LocalTransport, TrainedModel
 from fedgt.federation import DecodeSettings, Federation, ScreenSettings, SumSettings, Validation
 from fedgt.federation.round import ScreeningRound, _silent, screening_round
 from fedgt.grouping import Grouping
+from fedgt.planning import default_design
 from fedgt.secagg import ClientSession, GroupSum
 from fedgt.types import FloatArray, Parameters
 from lying_client import LyingClient
