@@ -152,7 +152,7 @@ def _answer(
     import numpy as np
 
     from fedgt.decode import decode as decode_outcomes
-    from fedgt.experiment.result import json_number
+    from fedgt.record.result import json_number
     from fedgt.types import Outcomes
 
     decoding = decode_outcomes(design, Outcomes.parse(text), prior=prior, contaminated=contaminated, **settings.binary)
@@ -201,7 +201,7 @@ def _explanation(
     design: "Design", text: str, prior: "IndependentPrior | None", settings: "DecodeSettings"
 ) -> list[list[dict[str, Any]]]:
     from fedgt.decode import explain
-    from fedgt.experiment.result import json_number
+    from fedgt.record.result import json_number
     from fedgt.types import Outcomes
 
     outcomes = Outcomes.parse(text)

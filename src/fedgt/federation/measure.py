@@ -31,7 +31,6 @@ from fedgt.evidence import (
     label_spread,
     label_under_attack,
     left_out,
-    margin_screen,
     margins,
     outputs,
     together,
@@ -39,6 +38,7 @@ from fedgt.evidence import (
     unscored,
     usable_scores,
 )
+from fedgt.evidence.by_margins.second_opinion import MarginTest
 from fedgt.evidence.by_margins.standing_out import classes_to_compare
 from fedgt.federation.findings import Finding, from_outcomes, from_posterior
 from fedgt.federation.participants import Federation, Validation
@@ -303,10 +303,9 @@ def _graded(test: GroupMeans, validation: Validation, settings: ScreenSettings, 
     steps = None
     if settings.features == "margins" or len(present) >= FEWEST_CLASSES:
         steps = _steps(test.start, by_scores, validation, columns)
-    by_margins = partial(
-        margin_screen,
-        margin,
-        losses,
+    by_margins = MarginTest(
+        margins=margin,
+        class_losses=losses,
         classes=present,
         weights=weights,
         erased=erased,
@@ -333,7 +332,7 @@ def _graded(test: GroupMeans, validation: Validation, settings: ScreenSettings, 
             samples=np.array(test.samples) * share,
             counts=counts,
         ),
-        test=lambda aside: by_margins(aside=aside),
+        test=by_margins,
         heard=np.atleast_1d((weights[heard] > 0).any(axis=0)),
     )
     return replace(found, evidence=replace(found.evidence, opinion=opinion))

@@ -2,11 +2,13 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
 from fedgt.engine import SecureSums, fingerprint
+from fedgt.engine.announced import announced
 from fedgt.errors import SpecError
 from fedgt.federation.participants import Federation
 from fedgt.secagg import GroupSum, RoundPlan, default_threshold, fit_fixed_point, tensor_specs, weiszfeld_encoding
@@ -195,8 +197,9 @@ def take(
         refused.update({i: verdict for i, verdict in enumerate(verdicts) if verdict is not None and members[i]})
         return verdicts
 
+    told = federation.on_stage
     sums = federation.take_sums(
-        federation.transport,
+        federation.transport if told is None else announced(federation.transport, partial(told, round, purpose)),
         plan,
         parameters,
         authorise=authorise,
@@ -205,6 +208,8 @@ def take(
         credentials=federation.credentials,
         agreements=federation.agreements,
     )
+    if told is not None:
+        told(round, purpose, "opened")
     known = weights if weiszfeld is None else None
     seen = shown(sums)
     records = tuple(

@@ -10,9 +10,38 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedgt.evidence.by_margins.compare_margins import margin_screen
 from fedgt.evidence.by_margins.spread import MORE_THAN_CHANCE
 from fedgt.evidence.compare import GradedScreen
-from fedgt.types import BoolArray, FloatArray
+from fedgt.types import BoolArray, FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MarginTest:
+    """What `margin_screen` is given, for when it is asked; a value, so that it can be kept with the evidence."""
+
+    margins: FloatArray
+    class_losses: FloatArray
+    classes: IntArray
+    weights: FloatArray
+    erased: BoolArray
+    steps: FloatArray | None
+    label: int | None
+    of: int | None
+
+    def __call__(self, aside: BoolArray | None = None) -> GradedScreen:
+        """Compare them; with clients set aside, bool[clients], as `margin_screen` does."""
+        return margin_screen(
+            self.margins,
+            self.class_losses,
+            classes=self.classes,
+            weights=self.weights,
+            erased=self.erased,
+            steps=self.steps,
+            label=self.label,
+            of=self.of,
+            aside=aside,
+        )
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -21,8 +50,8 @@ class SecondOpinion:
 
     Attributes:
         spread: How unevenly clients own the classes; see `label_spread`.
-        test: Tests the sums of the round by margins, the clients given set aside; called once for each such set, when
-            somebody is suspected.
+        test: Tests the sums of the round by margins, the clients given set aside (`MarginTest`); called once for each such
+            set, when somebody is suspected.
         heard: bool[clients]: who is in an open sum of this round.
 
     Examples:
