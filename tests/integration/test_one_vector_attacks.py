@@ -351,7 +351,7 @@ def test_two_plans_about_one_local_model_have_two_pads_and_two_questions(ahead: 
     assert seen[0][1] != seen[1][1]
 
 
-def test_the_question_is_shown_to_nobody_of_whom_no_sum_is_opened_and_to_nobody_early_without_identities() -> None:
+def test_the_question_is_shown_to_nobody_early_and_not_at_all_where_no_sum_is_opened() -> None:
     plan = make_plan("abcd", "abc", challenge=seed_hash(SEED))
     down, up, _ = play(plan, None, until="unmask", seed=SEED)
     early = [*down["keys"].values(), *down["shares"].values(), *down["masked"].values()]
