@@ -7,6 +7,7 @@ node config decides what happens, and all of it is seeded.
 import hashlib
 import json
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,12 +119,27 @@ def options(config: Any) -> dict[str, Any]:
     }
 
 
+def kept(config: Any) -> dict[str, Any]:
+    """With a folder the run goes on after a restart; where the config says so the process is killed, once."""
+    folder = str(config.get("folder", ""))
+    if not folder:
+        return {}
+
+    def told(round: int, purpose: str, stage: str) -> None:
+        marker = Path(f"{folder}.killed")
+        if f"{round}:{stage}" == config.get("killed") and not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return {"folder": folder, "resume": True, "name": "winter", "on_stage": told}
+
+
 def over(grid: Grid, config: Any, **changes: Any) -> Any:
     """The server's half: the transport of a grid, and the run that drives it."""
     from fedgt.federation import FederationRun
     from fedgt.flower import FlowerTransport
 
-    told = options(config) | changes
+    told = options(config) | kept(config) | changes
     transport = FlowerTransport(
         grid,
         names_of(config),
