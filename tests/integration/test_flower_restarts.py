@@ -148,7 +148,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return result_of(config)
 
 
-@pytest.mark.parametrize(("number", "stage"), POINTS, ids=lambda value: str(value))
+@pytest.mark.parametrize(("number", "stage"), POINTS, ids=str)
 @pytest.mark.parametrize("sites_too", [False, True], ids=["", "with all sites"])
 def test_a_server_that_was_killed_goes_on_with_the_same_verdicts_and_the_whole_account(
     tmp_path: Path, undisturbed: dict[str, Any], number: int, stage: str, sites_too: bool

@@ -83,7 +83,14 @@ def _run(command: list[str], folder: Path, code: int, where: str, seconds: float
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     environment = os.environ | {"PATH": path, "COLUMNS": "160", "NO_COLOR": "1", "TERM": "dumb", "LC_ALL": "C.UTF-8"}
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, encoding="utf-8", check=False, timeout=seconds
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+        timeout=seconds,
     )
     assert done.returncode == code, (
         f"{where}: exit code {done.returncode} instead of {code}\n{done.stdout}{done.stderr}"

@@ -41,8 +41,10 @@ def blobs(key: int, samples: int = SAMPLES) -> tuple[np.ndarray[Any, Any], np.nd
     return (centers[labels] + rng.normal(size=(samples, FEATURES))).astype(np.float32), labels
 
 
-def initial() -> dict[str, Any]:
-    return {"weight": np.zeros((CLASSES, FEATURES), dtype=np.float32), "bias": np.zeros(CLASSES, dtype=np.float32)}
+def initial(start: float = 0.0) -> dict[str, Any]:
+    """Sites with identities answer for one model once, over all runs: another run begins at another model."""
+    weight = np.full((CLASSES, FEATURES), start, dtype=np.float32)
+    return {"weight": weight, "bias": np.zeros(CLASSES, dtype=np.float32)}
 
 
 def logits(parameters: Any, images: Any) -> Any:
@@ -201,7 +203,7 @@ def main(grid: Grid, context: Context) -> None:
         draft.replace(out)
 
     transport, run = over(grid, context.run_config)
-    for step, halt in stopping(run, initial()):
+    for step, halt in stopping(run, initial(float(context.run_config.get("start", 0.0)))):
         rows.append(row(step, halt, transport))
         write(finished=False)
     write(finished=True)
