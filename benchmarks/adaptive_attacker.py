@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from fedgt.design import named_design
-from fedgt.evidence import decode_graded
-from graded_rates import Models, World
+from graded_rates import Models, World, accused
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "adaptive.csv"
 COLUMNS = (
@@ -62,7 +61,7 @@ def main() -> None:
                     kinds = [kind if j in attackers else "honest" for j in range(15)]
                     seats = rng.permutation(15)
                     evidence = world.evidence(rows, seats, world.first(kinds), world.start)
-                    flagged = decode_graded(evidence, clients=15, largest=7).flagged
+                    flagged = accused(evidence, 15).flagged
                     truth = np.isin(seats, attackers)
                     benign = [j for j in range(15) if j not in attackers]
                     values = (

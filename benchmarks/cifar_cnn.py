@@ -17,7 +17,6 @@ import argparse
 import csv
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +25,10 @@ import torch
 from torch.nn.utils import vector_to_parameters
 
 from fedgt.design import named_design
-from fedgt.evidence import (
-    GradedDecoding,
-    GradedEvidence,
-    SecondOpinion,
-    class_losses,
-    class_steps,
-    decode_graded,
-    graded_screen,
-    label_spread,
-    margin_screen,
-    margins,
-    outputs,
-    together,
-)
-from fedgt.types import BoolArray, FloatArray, SetEvidence
+from fedgt.evidence import GradedDecoding
+from fedgt.federation import DecodeSettings, ScreenSettings, Validation
+from fedgt.federation.measure import GroupMeans, graded_of, suspects
+from fedgt.types import FloatArray, SetEvidence
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "cifar_cnn.csv"
 KEY = ("seed", "attack", "malicious_clients", "placement", "validation_images", "features", "most_tests")
@@ -64,7 +52,7 @@ HEAD = 10 * 1024 + 10
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)
 ROWS = named_design("graded-15x10-b").matrix.astype(np.float64)
 SAMPLES = np.full(CLIENTS, float(IMAGES))
-OPEN = np.zeros(len(ROWS), dtype=np.bool_)
+SCREENS = {kind: ScreenSettings(features=kind.removesuffix("-alone")) for kind in FEATURES}
 
 
 def read(folder: Path, names: list[str]) -> tuple[Any, Any]:
@@ -172,49 +160,47 @@ def logits(model: Any, parameters: Any, images: Any) -> FloatArray:
     return said
 
 
+def named(vector: FloatArray) -> dict[str, FloatArray]:
+    """The tensors that the test knows by name: the classification layer, and all below it."""
+    body, weight, bias = np.split(vector, [len(vector) - HEAD, len(vector) - 10])
+    return {"body": body, "weight": weight.reshape(10, -1), "bias": bias}
+
+
+def held_back(model: Any, images: Any, labels: Any, *, opinion: bool) -> Validation:
+    """The server's validation set; without what the last layer sees there is no second opinion."""
+
+    def said(parameters: Any) -> FloatArray:
+        vector = np.concatenate([one.reshape(-1) for one in parameters.values()])
+        return logits(model, torch.from_numpy(vector).float(), images)
+
+    def seen(parameters: Any) -> FloatArray:
+        said(parameters)
+        with torch.no_grad():
+            return np.asarray(model[:-1](images).numpy(), dtype=np.float64)
+
+    return Validation(logits=said, labels=labels, inputs=seen if opinion else None)
+
+
 def evidence(
     model: Any, kept: Any, number: int, seats: Any, images: Any, labels: Any, features: list[str]
 ) -> dict[str, Any]:
     """What the test of one round says, by each of these kinds of features, and the label spread."""
-    shares = ROWS / ROWS.sum(axis=1, keepdims=True)
     start = kept[f"start{number}"].astype(np.float64)
-    means = shares @ kept[f"models{number}"].astype(np.float64)[seats]
-    said = np.stack([logits(model, torch.from_numpy(one).float(), images) for one in means])
-    before = logits(model, torch.from_numpy(start).float(), images)
-    with torch.no_grad():
-        inputs = model[:-1](images).numpy().astype(np.float64)
-    losses = np.stack([class_losses(one, labels) for one in said])
-    margin = np.stack([margins(one, labels) for one in said])
-    classes, counts = np.unique(labels, return_counts=True)
-    steps = class_steps((before + said.mean(axis=0)) / 2, inputs, labels)
-    spread = label_spread(margin, margins(before, labels), steps=steps, weights=ROWS, samples=SAMPLES, counts=counts)
-    found: dict[str, Any] = {"spread": spread}
-    by_margins = None
-    if "margins" in features or "weights" in features:
-        by_margins = margin_screen(margin, losses, classes=classes, steps=steps, weights=ROWS, erased=OPEN)
-        found["margins"] = by_margins.evidence
-    if "weights" in features or "weights-alone" in features:
-        by_layer = graded((means - start)[:, -HEAD:-10].reshape(len(means), 10, -1), losses)
-        found["weights"] = found["weights-alone"] = by_layer
-        if isinstance(by_layer, GradedEvidence) and by_margins is not None:
-            heard: BoolArray = np.ones(CLIENTS, dtype=np.bool_)
-            opinion = SecondOpinion(spread=spread, test=lambda: by_margins, heard=heard)
-            found["weights"] = replace(by_layer, opinion=opinion)
-    if "outputs" in features:
-        found["outputs"] = graded(np.stack([outputs(one, labels) for one in said]), losses)
-    return found
+    means = ROWS / ROWS.sum(axis=1, keepdims=True) @ kept[f"models{number}"].astype(np.float64)[seats]
+    test = GroupMeans(start=named(start), updates=[named(one - start) for one in means], rows=ROWS, samples=SAMPLES)
+    found: dict[str, Any] = {}
+    for kind in {"weights", *features}:
+        validation = held_back(model, images, labels, opinion=kind != "weights-alone")
+        found[kind] = graded_of(test, validation, SCREENS[kind]).evidence
+    opinion = getattr(found["weights"], "opinion", None)
+    return found | {"spread": float("nan") if opinion is None else opinion.spread}
 
 
-def graded(compared: FloatArray, losses: FloatArray) -> SetEvidence | None:
-    """Graded evidence of all groups."""
-    return graded_screen(compared, losses, weights=ROWS, samples=SAMPLES, erased=OPEN).evidence
-
-
-def decided(found: list[SetEvidence], most: int) -> tuple[GradedDecoding, int]:
+def decided(found: list[SetEvidence], kind: str, most: int) -> tuple[GradedDecoding, int]:
     """The decision with at most so many test rounds, and how many were needed."""
     for tests in range(1, most + 1):
-        evidence = together([one for one in found[:tests] if one is not None])
-        decision = decode_graded(evidence, clients=CLIENTS, largest=7)
+        heard = [one for one in found[:tests] if one is not None]
+        decision = suspects(heard, CLIENTS, screen=SCREENS[kind], decoding=DecodeSettings())
         if not decision.undecided.any():
             break
     return decision, tests
@@ -236,7 +222,7 @@ def rows(
         ]
         for kind in features:
             for most in (1,) if kind == "margins" else BUDGETS:
-                decision, needed = decided([one[kind] for one in tests], most)
+                decision, needed = decided([one[kind] for one in tests], kind, most)
                 values = (
                     *(seed, attack, malicious, placement, size, kind, most, needed),
                     int((truth & ~decision.flagged).sum()),

@@ -19,10 +19,10 @@ import numpy as np
 
 from fedgt.decode import CountPrior, forward_backward
 from fedgt.design import Design, named_design
-from fedgt.evidence import decode_graded
-from fedgt.screen import cluster_screen
+from fedgt.federation import ScreenSettings
+from fedgt.federation.measure import clusters_of
 from fedgt.types import ErrorRates, IntArray
-from graded_rates import CELLS, Models, World, _drawn, _world
+from graded_rates import CELLS, Models, World, _drawn, _world, accused
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "graded_cost.csv"
 COLUMNS = (
@@ -40,25 +40,13 @@ COLUMNS = (
 def by_evidence(world: World, design: Design, seats: IntArray, models: Models) -> None:
     """Nothing is reduced to bits."""
     evidence = world.evidence(design.matrix.astype(np.float64), seats, models, world.start)
-    decode_graded(evidence, clients=design.clients, largest=8 if design.clients == 30 else (design.clients - 1) // 2)
+    accused(evidence, design.clients)
 
 
 def by_bits(world: World, design: Design, seats: IntArray, models: Models) -> None:
     """The paper's way."""
-    shares = design.matrix / design.matrix.sum(axis=1, keepdims=True)
-    means = {key: np.tensordot(shares, value[seats], axes=1) for key, value in models.items()}
-    images = world.data.train_images[world.validation].astype(np.float64)
-    labels = world.data.train_labels[world.validation]
-    logits = [world.model.logits({key: value[i] for key, value in means.items()}, images) for i in range(len(shares))]
-    screen = cluster_screen(
-        means["weight"].reshape(len(shares), -1),
-        [float((one.argmax(axis=1) == labels).mean()) for one in logits],
-        erased=np.zeros(len(shares), dtype=np.bool_),
-        max_group_size=int(design.matrix.sum(axis=1).max()),
-        silhouette_threshold=0.6,
-        restarts=10,
-        seed=0,
-    )
+    test = world.tested(design.matrix.astype(np.float64), seats, models, world.start)
+    screen = clusters_of(test, world.held_back, ScreenSettings(kind="clusters", utility="top1"), 0)
     forward_backward(design, screen.outcomes, ErrorRates.symmetric(0.05), CountPrior.uniform(5))
 
 

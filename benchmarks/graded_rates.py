@@ -30,7 +30,9 @@ import numpy as np
 
 from fedgt._version import __version__
 from fedgt.design import named_design
-from fedgt.evidence import GradedDecoding, class_losses, decode_graded, graded_screen
+from fedgt.evidence import GradedDecoding
+from fedgt.federation import DecodeSettings, ScreenSettings, Validation
+from fedgt.federation.measure import GroupMeans, graded_of, suspects
 from fedgt.federation.next_rows import next_rows
 from fedgt.planning.ties import ties
 from fedgt.train import (
@@ -171,21 +173,34 @@ class World:
                 found[key][who] = value
         return found
 
-    def evidence(self, rows: FloatArray, seats: IntArray, models: Models, start: Models) -> list[SetEvidence]:
-        """What a test with these rows says; `seats` gives the client of each column."""
+    def tested(self, rows: FloatArray, seats: IntArray, models: Models, start: Models) -> GroupMeans:
+        """What a test with these rows compares; `seats` gives the client of each column."""
         shares = rows / rows.sum(axis=1, keepdims=True)  # unweighted sums
         means = {key: np.tensordot(shares, value[seats], axes=1) for key, value in models.items()}
+        return GroupMeans(
+            start={key: value.astype(np.float64) for key, value in start.items()},
+            updates=[{key: value[i] - start[key] for key, value in means.items()} for i in range(len(rows))],
+            rows=rows,
+            samples=self.samples[seats],
+        )
+
+    @property
+    def held_back(self) -> Validation:
+        """The server's validation set."""
         images = self.data.train_images[self.validation].astype(np.float64)
         labels = self.data.train_labels[self.validation]
-        logits = [self.model.logits({key: value[i] for key, value in means.items()}, images) for i in range(len(rows))]
-        screen = graded_screen(
-            means["weight"] - start["weight"],
-            np.stack([class_losses(one, labels) for one in logits]),
-            weights=rows,
-            samples=self.samples[seats],
-            erased=np.zeros(len(rows), dtype=np.bool_),
-        )
+        return Validation(logits=lambda parameters: self.model.logits(parameters, images), labels=labels)
+
+    def evidence(self, rows: FloatArray, seats: IntArray, models: Models, start: Models) -> list[SetEvidence]:
+        """What such a test says."""
+        screen = graded_of(self.tested(rows, seats, models, start), self.held_back, ScreenSettings())
         return [] if screen.evidence is None else [screen.evidence]
+
+
+def accused(evidence: Sequence[SetEvidence], clients: int) -> GradedDecoding:
+    """Whom the evidence names, at the product's settings; of 30 clients at most 8 are considered."""
+    largest = 8 if clients == 30 else (clients - 1) // 2
+    return suspects(evidence, clients, screen=ScreenSettings(), decoding=DecodeSettings(max_malicious=largest))
 
 
 @lru_cache(maxsize=3)
@@ -244,14 +259,13 @@ def _run(dataset: str, round: int, design_name: str, cell: str, malicious: int, 
     for turn, j in enumerate(attackers):
         kinds[j] = CELLS[cell][turn % len(CELLS[cell])]
     rows = design.matrix.astype(np.float64)
-    largest = 8 if design.clients == 30 else (design.clients - 1) // 2
     models, start = world.first(kinds), world.start
     for number in range(2, round + 1):
         start = {key: value.mean(axis=0) for key, value in models.items()}
         models = world.later(kinds, start, round=number)
     began = time.process_time()
     evidence = world.evidence(rows, seats, models, start)
-    found = decode_graded(evidence, clients=design.clients, largest=largest)
+    found = accused(evidence, design.clients)
     seconds = time.process_time() - began
     groups, rounds = len(rows), 1
     if further != "none" and found.undecided.any():
@@ -259,7 +273,7 @@ def _run(dataset: str, round: int, design_name: str, cell: str, malicious: int, 
         if more is not None:
             start = {key: value.mean(axis=0) for key, value in models.items()}
             evidence += world.evidence(more, seats, world.later(kinds, start, round=round + 1), start)
-            found = decode_graded(evidence, clients=design.clients, largest=largest)
+            found = accused(evidence, design.clients)
             groups, rounds = groups + len(more), 2
     truth = np.isin(seats, attackers)
     values = (

@@ -18,14 +18,17 @@ from typing import Any
 import numpy as np
 
 from fedgt.design import named_design
-from fedgt.evidence import MarginEvidence, class_losses, class_steps, contrasts, decode_graded, margin_screen, margins
+from fedgt.evidence import MarginEvidence, contrasts
 from fedgt.experiment import make_spec
 from fedgt.experiment.simulation import Simulation, simulate
+from fedgt.federation import DecodeSettings, ScreenSettings
+from fedgt.federation.measure import GroupMeans, graded_of, suspects
 from fedgt.train import ImageData, load
 from fedgt.types import BoolArray, FloatArray, Parameters
 from heterogeneity import CELLS, DATA
 
 ROWS = named_design("graded-15x10-b").matrix.astype(np.float64)
+MARGINS = ScreenSettings(features="margins")
 ROUNDS = {"isic2019": (1, 2, 5, 10), "dirichlet-1": (1, 3, 10), "dirichlet-0.3": (1, 3, 10)}
 
 
@@ -51,19 +54,14 @@ def evidence(simulation: Simulation, start: Parameters, trained: Sequence[Parame
     counts = np.array([simulation.federation.samples[client] for client in simulation.clients], dtype=np.float64)
     weights = rows * counts
     shares = weights / weights.sum(axis=1, keepdims=True)
-    validation = simulation.validation
-    logits = np.stack([np.asarray(validation.logits(one), dtype=np.float64) for one in trained])
-    means = np.tensordot(shares, logits, axes=1)  # a linear head
-    assert validation.inputs is not None
-    half = (np.asarray(validation.logits(start), dtype=np.float64) + means.mean(axis=0)) / 2
-    return margin_screen(
-        np.stack([margins(one, validation.labels) for one in means]),
-        np.stack([class_losses(one, validation.labels) for one in means]),
-        classes=np.unique(validation.labels),
-        weights=weights,
-        erased=np.zeros(len(rows), dtype=np.bool_),
-        steps=class_steps(half, np.asarray(validation.inputs(start), dtype=np.float64), validation.labels),
-    ).evidence
+    moved = {name: np.stack([one[name] - start[name] for one in trained]) for name in start}
+    test = GroupMeans(
+        start=start,
+        updates=[{name: np.tensordot(share, one, axes=1) for name, one in moved.items()} for share in shares],
+        rows=weights,
+        samples=counts,
+    )
+    return graded_of(test, simulation.validation, MARGINS).evidence
 
 
 def of_clients(found: MarginEvidence, labels: tuple[int, ...]) -> FloatArray:
@@ -94,7 +92,7 @@ def row(settings: Mapping[str, Any], kind: str, malicious: int, test: int, seeds
             separation.append((values[attacks].mean() - values[~attacks].mean()) / values[~attacks].std(ddof=1))
             ordered.append(float((values[attacks][:, None] > values[~attacks]).mean()))
         for one, wrong in ((single, alone), (evidence(simulation, start, trained, ROWS[:, seats]), summed)):
-            flagged = decode_graded([one], clients=15, largest=7).flagged
+            flagged = suspects([one], 15, screen=MARGINS, decoding=DecodeSettings()).flagged
             wrong.append((int((attacks & ~flagged).sum()), int((flagged & ~attacks).sum())))
     missed_alone, false_alone = np.mean(alone, axis=0)
     missed, false = np.mean(summed, axis=0)

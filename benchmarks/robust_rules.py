@@ -173,7 +173,7 @@ def _train(runs: Sequence[Run], number: int) -> list[Vector]:
             tasks.setdefault((run.model.tobytes(), run.kind(client)), []).append(place)
         kinds: dict[str, IntArray] = {}
         for (_, kind), owners in tasks.items():
-            kinds.setdefault(kind, runs[owners[0]].simulation.cohort.labels)
+            kinds.setdefault(kind, runs[owners[0]].simulation.cohort.data(number)[1])
         order = list(kinds)
         cohort = runs[0].simulation.cohort
         if not isinstance(cohort.model, LogisticRegression):

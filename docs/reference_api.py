@@ -233,6 +233,9 @@ def _prose(one: Any) -> list[str]:
             lines += [section.value, ""]
         elif kind in _SECTIONS:
             lines += [f"**{_SECTIONS[kind]}**", "", *(_row(kind, row) for row in section.value), ""]
+        elif kind == "examples":
+            parts = [text if part.value == "text" else f"```pycon\n{text}\n```" for part, text in section.value]
+            lines += ["**Example**", "", "\n\n".join(parts), ""]
         elif kind == "admonition":
             lines += [f"**{section.title or 'Note'}**", "", str(section.value.description), ""]
     return lines[:-1] if lines else []

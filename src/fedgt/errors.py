@@ -16,6 +16,14 @@ class FedGTError(Exception):
     """The root: catch this to catch everything that fedgt raises on purpose.
 
     Numbers that came from numpy are shown as numbers, whoever formats a message.
+
+    Examples:
+        >>> from fedgt import FedGTError, named_design
+        >>> try:
+        ...     named_design("bch-15x9")
+        ... except FedGTError as error:
+        ...     print(type(error).__name__)
+        DesignError
     """
 
     def __init__(self, *args: object) -> None:
@@ -59,11 +67,22 @@ class PrivacyError(FedGTError, RuntimeError):
     """Opening an aggregate would break the promised minimum support r."""
 
 
+class OutOfTimeError(FedGTError, RuntimeError):
+    """Work that was not done within the seconds it was given (`fedgt.deadline`)."""
+
+
 class RunHaltedError(FedGTError, RuntimeError):
     """A run that may not go on: a test that cannot tell, too few clients left, or a sum that nobody can be asked for.
 
     Attributes:
         step: The round that it stopped after, with what was opened and decided; None where none was finished.
+
+    Examples:
+        >>> from fedgt import FedGTError, RunHaltedError
+        >>> issubclass(RunHaltedError, FedGTError) and issubclass(RunHaltedError, RuntimeError)
+        True
+        >>> RunHaltedError("nobody is left").step is None
+        True
     """
 
     def __init__(self, reason: str, step: object = None) -> None:

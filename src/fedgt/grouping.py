@@ -20,6 +20,14 @@ class Grouping:
 
     Raises:
         DesignError: If the number of clients differs from the design's, an id repeats or cannot be one, or two look alike.
+
+    Examples:
+        >>> from fedgt import Grouping, from_matrix
+        >>> grouping = Grouping(design=from_matrix([[1, 1, 0], [0, 1, 1]]), clients=("ada", "bob", "cleo"))
+        >>> grouping.members(1)
+        ('bob', 'cleo')
+        >>> grouping.groups_of("bob")
+        (0, 1)
     """
 
     design: Design
@@ -54,6 +62,13 @@ def assign(design: Design, clients: Sequence[str], *, rng: np.random.Generator) 
 
     Raises:
         DesignError: If the number of clients differs from the design's, an id repeats or cannot be one, or two look alike.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import assign, from_matrix
+        >>> grouping = assign(from_matrix([[1, 1, 0], [0, 1, 1]]), ["ada", "bob", "cleo"], rng=np.random.default_rng(7))
+        >>> sorted(grouping.clients)
+        ['ada', 'bob', 'cleo']
     """
     _check_ids(clients)
     order = rng.permutation(len(clients))

@@ -28,7 +28,14 @@ ScalarT = TypeVar("ScalarT", bound=np.generic)
 
 
 def frozen(array: npt.ArrayLike, dtype: type[ScalarT]) -> npt.NDArray[ScalarT]:
-    """A read-only copy, so that a frozen dataclass is frozen all the way down."""
+    """A read-only copy, so that a frozen dataclass is frozen all the way down.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.types import frozen
+        >>> frozen([1, 2, 3], np.int64).flags.writeable
+        False
+    """
     copy: npt.NDArray[ScalarT] = np.array(array, dtype=dtype)
     copy.setflags(write=False)
     return copy
@@ -42,6 +49,16 @@ def require_model(parameters: object) -> None:
 
     Raises:
         ShapeError: Names the tensor, what it is, and how to make an array of it.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.types import require_model
+        >>> require_model({"weight": np.zeros((10, 64))})  # raises if it is no model
+        >>> try:
+        ...     require_model({"weight": [0.0, 1.0]})
+        ... except ValueError as error:
+        ...     print(error)
+        tensor 'weight' of the model is a list; a numpy array is needed: make one of each with np.asarray(tensor)
     """
     if not isinstance(parameters, Mapping) or not parameters:
         what = "is empty" if isinstance(parameters, Mapping) else f"is a {type(parameters).__name__}"
@@ -73,6 +90,11 @@ def as_array(value: object, name: str, *, error: type[FedGTError] = ShapeError) 
 
     Raises:
         FedGTError: `error`, if rows have different lengths, or entries are no single values.
+
+    Examples:
+        >>> from fedgt.types import as_array
+        >>> as_array([[1, 2], [3, 4]], "rows").shape
+        (2, 2)
     """
     try:
         array = np.asarray(value)
@@ -85,7 +107,13 @@ def as_array(value: object, name: str, *, error: type[FedGTError] = ShapeError) 
 
 
 def as_numbers(value: object, name: str, *, error: type[FedGTError] = ShapeError) -> FloatArray:
-    """float64[...] out of whatever a user gives: booleans and integers too, NaN and infinity as they are; see `as_array`."""
+    """float64[...] out of whatever a user gives: booleans and integers too, NaN and infinity as they are; see `as_array`.
+
+    Examples:
+        >>> from fedgt.types import as_numbers
+        >>> as_numbers([True, False], "weights").tolist()
+        [1.0, 0.0]
+    """
     array = as_array(value, name, error=error)
     if array.dtype.kind not in "biuf":
         raise error(f"{name}: real numbers are needed, not dtype {array.dtype}")
@@ -93,7 +121,13 @@ def as_numbers(value: object, name: str, *, error: type[FedGTError] = ShapeError
 
 
 def as_flags(value: object, name: str) -> BoolArray:
-    """bool[...] out of whatever a user gives: booleans, or the numbers 0 and 1; see `as_array`."""
+    """bool[...] out of whatever a user gives: booleans, or the numbers 0 and 1; see `as_array`.
+
+    Examples:
+        >>> from fedgt.types import as_flags
+        >>> as_flags([1, 0], "erasures").tolist()
+        [True, False]
+    """
     array = as_array(value, name)
     if array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():
         raise ShapeError(f"{name}: true and false, or 1 and 0, are needed, not dtype {array.dtype} with other values")
@@ -101,7 +135,13 @@ def as_flags(value: object, name: str) -> BoolArray:
 
 
 def as_integers(value: object, name: str) -> IntArray:
-    """int64[...] out of whatever a user gives; see `as_array`."""
+    """int64[...] out of whatever a user gives; see `as_array`.
+
+    Examples:
+        >>> from fedgt.types import as_integers
+        >>> as_integers([3, 1], "labels").tolist()
+        [3, 1]
+    """
     array = as_array(value, name)
     if not array.size:
         return np.zeros(array.shape, dtype=np.int64)
@@ -117,6 +157,11 @@ def as_number(value: object, name: str, *, error: type[FedGTError] = SpecError) 
 
     Raises:
         FedGTError: `error`, if it is something else.
+
+    Examples:
+        >>> from fedgt.types import as_number
+        >>> as_number(3, "the clip")
+        3.0
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
         raise error(f"{name} = {value!r:.80}; a number is needed")
@@ -127,7 +172,13 @@ def as_number(value: object, name: str, *, error: type[FedGTError] = SpecError) 
 
 
 def as_count(value: object, name: str, *, error: type[FedGTError] = SpecError) -> int:
-    """An int out of one integer that is no truth value; see `as_number`."""
+    """An int out of one integer that is no truth value; see `as_number`.
+
+    Examples:
+        >>> from fedgt.types import as_count
+        >>> as_count(3, "rounds")
+        3
+    """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         raise error(f"{name} = {value!r:.80}; an integer is needed")
     return int(value)
@@ -143,6 +194,12 @@ class Outcomes:
 
     Raises:
         ShapeError: If the values are not one-dimensional or hold anything but 0, 1 and -1.
+
+    Examples:
+        >>> from fedgt import Outcomes
+        >>> outcomes = Outcomes.parse("1101?000")
+        >>> outcomes.negatives, int(outcomes.present.sum()), str(outcomes)
+        (4, 7, '1101?000')
     """
 
     values: npt.NDArray[np.int8]
@@ -202,6 +259,13 @@ class ErrorRates:
 
     Raises:
         SpecError: If a rate is not a probability.
+
+    Examples:
+        >>> from fedgt import ErrorRates
+        >>> ErrorRates(false_alarm=0.05, misdetection=0.10)
+        ErrorRates(false_alarm=0.05, misdetection=0.1)
+        >>> ErrorRates.symmetric(0.05).misdetection
+        0.05
     """
 
     false_alarm: float

@@ -258,7 +258,7 @@ def test_the_demo_names_suspects_and_shows_three_accuracies(tmp_path: Path) -> N
     done = fedgt("demo", "--out", tmp_path / "demo")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    for word in ("client-00", "P(malicious)", "truth", "missed attackers", "no-defence", "fedgt", "oracle", "privacy"):
+    for word in ("client-00", "P(malicious)", "truth", "attackers found", "no-defence", "fedgt", "oracle", "Privacy"):
         assert word in done.stdout
     result = json.loads((tmp_path / "demo" / "fedgt" / "result.json").read_text())
     assert result["seed"] == 1

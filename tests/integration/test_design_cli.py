@@ -67,7 +67,7 @@ def test_a_search_prints_a_table_and_writes_plan_picture_and_matrix(fedgt: Run, 
 
 def test_the_same_seed_prints_the_same_object_with_and_without_a_cache(fedgt: Run, tmp_path: Path) -> None:
     cache = ("--cache", tmp_path / "cache.jsonl")
-    texts = [fedgt("design", *DEMANDS, *more, "--json").stdout for more in ((), cache, cache)]
+    texts = [fedgt("design", *DEMANDS, *more, "--seconds", "600", "--json").stdout for more in ((), cache, cache)]
     assert texts[0] == texts[1] == texts[2]
     answer = json.loads(texts[0])
     assert answer["demands"]["clients"] == 8
@@ -85,6 +85,28 @@ def test_the_same_seed_prints_the_same_object_with_and_without_a_cache(fedgt: Ru
     wrong = [missed + accused for missed, accused in zip(bayes["missed"], bayes["accused"], strict=True)]
     assert wrong == pytest.approx(chosen["expected_wrong"])
     assert answer["communication"]["secure_sums"] == chosen["groups"]
+
+
+def test_a_search_out_of_time_says_how_far_it_came(fedgt: Run) -> None:
+    done = fedgt("design", *DEMANDS, "--seconds", "1e-9")
+    assert done.returncode == 2
+    assert "searched 0 of" in done.stderr
+    assert "in 1e-09 s; more time: --seconds" in done.stderr
+
+
+def test_a_description_out_of_time_is_an_interval_that_says_so(fedgt: Run) -> None:
+    done = fedgt("design", "--name", "bch-127x35", "--seconds", "1e-9")
+    assert done.returncode == 0
+    assert "privacy r: 1 (at least;" in done.stdout
+    assert "--seconds look" in done.stdout
+
+
+@pytest.mark.parametrize("command", [["design", "--name", "bch-15x8"], ["design", *DEMANDS]])
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan"])
+def test_seconds_that_are_no_time_are_refused(fedgt: Run, command: list[str], seconds: str) -> None:
+    done = fedgt(*command, "--seconds", seconds)
+    assert done.returncode == 2
+    assert "a number above 0 is needed" in done.stderr
 
 
 def test_graded_evidence_has_a_margin_and_no_contamination_limit(fedgt: Run) -> None:

@@ -78,3 +78,10 @@ def test_more_colluders_than_can_be_tried_are_told_of_without_a_share(privacy: C
     text = privacy("--colluding", "14")
     assert "not computed, up to 14 colluders are more than 20000 sets" in text
     assert "client 0: mixes 4, as in 1 u0" in text
+
+
+def test_what_is_not_settled_in_time_is_an_interval_that_says_so(privacy: Command) -> None:
+    text = privacy("--seconds", "1e-9", "--colluding", "2")
+    assert text.startswith("r = 1 at least (a combination of 4 exists; not settled in 1e-09 s, more time: --seconds)")
+    assert "disclosed share: not computed, not done after 1e-09 s" in text
+    assert "client 0: mixes 1 to 4" in text

@@ -83,10 +83,11 @@ def test_a_batch_gives_the_runs_that_each_specification_gives_by_itself() -> Non
 
 
 def test_new_keys_at_their_defaults_keep_the_key_of_earlier_results() -> None:
-    plain = make_spec({"privacy": 4})
-    written = make_spec({"privacy": 4, "attack": {"first_round": 1, "boost": 1.0, "knowledge": "everybody"}})
-    sleeping = make_spec({"privacy": 4, "attack": {"first_round": 2}})
-    assert plain.digest == written.digest == "5db50267292a09fc5b6fc66aa5f5886ac06efafb129210d522731bb8681f7259"
+    mnist = {"privacy": 4, "data": {"name": "mnist"}}
+    plain = make_spec(mnist)
+    written = make_spec({**mnist, "attack": {"first_round": 1, "boost": 1.0, "knowledge": "everybody"}})
+    sleeping = make_spec({**mnist, "attack": {"first_round": 2}})
+    assert plain.digest == written.digest == "e37d64978d4499f72fefd964cde9219803577b8257c80c8330aca99bcdfdde07"
     assert sleeping.digest != plain.digest
 
 
@@ -100,3 +101,10 @@ def test_more_attackers_and_failures_than_clients_are_refused() -> None:
 def test_rounds_that_do_not_fit_are_refused_before_anything_is_asked() -> None:
     with pytest.raises(SpecError, match="last one"):
         simulate(spec_of({"kind": "label-flip", "first_round": 3, "last_round": 2}))
+
+
+def test_a_promise_alone_gives_a_good_model_of_the_default_data() -> None:
+    spec = make_spec({"privacy": 4})
+    assert run(spec).rounds[-1].top1_accuracy > 0.93
+    assert ExperimentSpec.model_validate(spec.model_dump()).digest == spec.digest
+    assert make_spec({"privacy": 4, "training": {"momentum": 0.5}}).training.local_epochs == 1

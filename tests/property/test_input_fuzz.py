@@ -1,5 +1,6 @@
-"""Whatever arrays and files users give: an error of ours, or an answer, and never an error of numpy, pydantic or Python."""
+"""Whatever arrays and files users give: an answer, or an error of ours that names the argument; never a raw error."""
 
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -208,6 +209,61 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "Grouping": (lambda clients: Grouping(design=DESIGN, clients=clients), (("a", "b", "c", "d"),)),
 }
 
+SCORES, ROWS = r"\b(scores?|logits)\b", r"\brows?\b"
+NAMES: dict[str, tuple[str, ...]] = {
+    "from_matrix": ("^design ",),
+    "max_malicious": ("^kappa",),
+    "contamination": ("^design ",),
+    "all_contaminated": ("^design ",),
+    "restricted": (r"\bgroups?\b",),
+    "Outcomes": ("^outcomes",),
+    "ErrorRates": ("false alarm rate", "misdetection rate"),
+    "IndependentPrior": ("prevalence",),
+    "CountPrior": ("^weights",),
+    "CountPrior.uniform": ("^largest",),
+    "decode": (r"\boutcomes?\b", "beta", "kappa", "largest"),
+    "decision_table": (r"\boutcomes?\b",),
+    "decode_batch": (r"\boutcomes?\b",),
+    "estimate_malicious": ("kappa", "largest"),
+    "estimate_from_outcomes": (r"\boutcomes?\b",),
+    "explain": (r"\boutcomes?\b",),
+    "ranked_sets": ("^count",),
+    "class_losses": (SCORES, r"\blabels?\b"),
+    "margins": (SCORES, r"\blabels?\b"),
+    "outputs": (SCORES, r"\blabels?\b"),
+    "class_steps": (SCORES, r"\binputs\b", r"\blabels?\b"),
+    "contrasts": (r"\bweights\b", r"\bsample counts\b"),
+    "damage": (r"\blosses\b",),
+    "graded_screen": (r"\bfeatures\b", r"\blosses\b", r"\bweights\b", r"\bsample counts\b", r"\berasures\b"),
+    "margin_screen": (r"\bmargins\b", r"\blosses\b", r"\bclasses\b", r"\bweights\b", r"\berasures\b"),
+    "label_spread": (
+        r"\bmargins\b",
+        r"\b(start|before)\b",
+        r"\bsteps\b",
+        r"\bweights\b",
+        r"\bsample counts\b",
+        r"\bcounts\b",
+    ),
+    "evidence_of_difference": (r"\bgroup means\b", r"\bweights\b", r"\bsample counts\b", r"\berasures\b"),
+    "layer_features": ("layer", "source label"),
+    "first_component": (r"\b(group means|features)\b",),
+    "cluster_points": (r"\bpoints?\b", "seed"),
+    "cluster_screen": (r"\bgroup means\b", r"\butilities\b", r"\berasures\b", "max_group_size|largest group"),
+    "silhouette_score": (r"\bpoints?\b", r"\blabels?\b"),
+    "dunn_index": (r"\bpoints?\b", r"\blabels?\b"),
+    "recall": (r"\bpredict", r"\blabels?\b", "source label"),
+    "top1_accuracy": (r"\bpredict", r"\blabels?\b"),
+    "balanced_accuracy": (r"\bpredict", r"\blabels?\b"),
+    "minimum_support": ("revealed rows",),
+    "exposure": ("revealed rows", "collud"),
+    "best_in_span": ("revealed rows", "target"),
+    "largest_kept_sum": (ROWS, r"\bweights?\b", r"\bkept\b", "privacy"),
+    "tensor_specs": ("tensor",),
+    "Ledger": ("^privacy",),
+    "Grouping": (r"\bclients?\b",),
+}
+"""What every message calls each argument of `CALLS`, in the same order."""
+
 
 def message(call: Callable[..., Any], *arguments: Any) -> str:
     """What an error of ours says; empty if there was an answer. Any other error or warning fails the test."""
@@ -218,6 +274,10 @@ def message(call: Callable[..., Any], *arguments: Any) -> str:
         except FedGTError as error:
             return str(error) or "nothing"
     return ""
+
+
+def test_every_argument_has_a_name_that_its_errors_must_use() -> None:
+    assert {name: len(right) for name, (_, right) in CALLS.items()} == {name: len(one) for name, one in NAMES.items()}
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -232,6 +292,7 @@ def test_any_argument_of_a_public_function_gives_an_answer_or_an_error_of_ours(n
     arguments[place] = data.draw(st.one_of(number, anything()) if scalar else anything())
     said = message(call, *arguments)
     assert said != "nothing"
+    assert not said or re.search(NAMES[name][place], said), said
     assert "np." not in said.replace("np.asarray(", "")
 
 

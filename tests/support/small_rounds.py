@@ -5,15 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedgt.design import Design
-from fedgt.engine import LocalTransport
-from fedgt.evidence import GradedDecoding, GradedScreen, decode_graded
-from fedgt.federation import Federation, ScreenSettings, Validation
-from fedgt.federation.measure import graded_of
+from fedgt.evidence import GradedDecoding, GradedScreen
+from fedgt.federation import DecodeSettings, ScreenSettings, Validation
+from fedgt.federation.measure import GroupMeans, graded_of, suspects
 from fedgt.federation.settings import Features
-from fedgt.grouping import Grouping
-from fedgt.privacy import Ledger
-from fedgt.secagg import GroupSum
 from fedgt.types import IntArray, Parameters
 
 CLASSES = 5
@@ -50,35 +45,20 @@ class SmallRound:
 
     def screened(self, features: Features = "weights", *, inputs: bool = True) -> GradedScreen:
         """What the sums say."""
-        names = [f"c{j:02d}" for j in range(self.matrix.shape[1])]
-        counts = dict(zip(names, self.samples.tolist(), strict=True))
-        sums = []
-        for group, row in enumerate(self.matrix.astype(np.bool_)):
-            is_open = group not in self.erased.tolist()
-            total = np.tensordot(self.samples[row].astype(np.float64), self.updates[row], axes=1)
-            sums.append(
-                GroupSum(
-                    group=group,
-                    members=tuple(np.array(names)[row].tolist()),
-                    dropped={},
-                    status="open" if is_open else "erased",
-                    reason="" if is_open else "left out by the test",
-                    total={"weight": total} if is_open else None,
-                    weight=int(self.samples[row].sum()),
-                    clipped=0,
-                )
-            )
+        rows = self.matrix * self.samples
+        means = [np.tensordot(row, self.updates, axes=1) / row.sum() for row in rows.astype(np.float64)]
+        closed = self.erased.tolist()
 
         def logits(parameters: Parameters) -> npt.NDArray[np.floating]:
             return np.asarray(self.images @ parameters["weight"].T)
 
         return graded_of(
-            Federation(
-                run="test", transport=LocalTransport({}), ledger=Ledger(clients=names, promised=1), samples=counts
+            GroupMeans(
+                start={"weight": np.zeros(self.updates.shape[1:])},
+                updates=[None if group in closed else {"weight": mean} for group, mean in enumerate(means)],
+                rows=rows.astype(np.float64),
+                samples=self.samples.astype(np.float64),
             ),
-            sums,
-            {"weight": np.zeros(self.updates.shape[1:])},
-            Grouping(design=Design(matrix=self.matrix, name="small", source="test"), clients=tuple(names)),
             Validation(logits=logits, labels=self.labels, inputs=(lambda _: self.images) if inputs else None),
             ScreenSettings(features=features),
         )
@@ -87,8 +67,9 @@ class SmallRound:
         """What the sums say, and who is accused."""
         found = self.screened(features, inputs=inputs)
         evidence = [] if found.evidence is None else [found.evidence]
-        clients = self.matrix.shape[1]
-        return found, decode_graded(evidence, clients=clients, largest=max(1, (clients - 1) // 2))
+        return found, suspects(
+            evidence, self.matrix.shape[1], screen=ScreenSettings(features=features), decoding=DecodeSettings()
+        )
 
 
 def small_round(

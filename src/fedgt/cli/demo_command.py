@@ -2,10 +2,14 @@
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from fedgt.experiment import RunResult
 
 DEMO: dict[str, Any] = {
     "seed": 1,
@@ -65,9 +69,6 @@ def demo(
         "tests the sums, names suspects, drops them and trains on.\n"
     )
     print_verdicts(ours)
-    missed = [c.id for c in ours.clients if c.truth == "malicious" and not c.excluded]
-    wronged = [c.id for c in ours.clients if c.truth == "benign" and c.excluded]
-    console.print(f"missed attackers: {', '.join(missed) or 'none'}; wrongly excluded: {', '.join(wronged) or 'none'}")
     if ours.status == "stopped":
         console.print(f"stopped: {ours.reason}", markup=False)
     console.print(f"\n{'':<14}{'top-1 accuracy':>16}{'9s taken for 3s':>18}{'rounds':>8}")
@@ -76,10 +77,37 @@ def demo(
         console.print(
             f"{name:<14}{100 * last.top1_accuracy:>14.2f} %{100 * (last.attack_accuracy or 0):>16.2f} %{last.round:>8}"
         )
-    opened = sum(row.secure_sums for row in ours.rounds)
-    megabytes = sum(row.bytes_up + row.bytes_down for row in ours.rounds) / 1e6
+    console.print(f"\n{_sums(ours)}")
     console.print(
-        f"\nprivacy: promised r = {ours.privacy.promised}, proved {ours.privacy.strict}: no combination of what the server "
-        f"saw about one set of models mixes fewer clients.\n{opened} secure sums, {megabytes:.1f} MB of messages; "
-        f"{len(results)} runs in {time.perf_counter() - began:.1f} s"
+        f"Privacy: {ours.privacy.promised} were promised, {ours.privacy.strict} are proved. No combination of the sums "
+        f"about one set of models mixes fewer clients.\n{len(results)} runs took {time.perf_counter() - began:.1f} s."
     )
+    console.print(f"\n{_verdict(ours)}\n{_damage(results, ours)}")
+
+
+def _sums(ours: "RunResult") -> str:
+    """What the server has read, in words."""
+    tests = [row for row in ours.rounds if row.purpose == "test"]
+    others = [row for row in ours.rounds if row.purpose != "test"]
+    tested, trained = (sum(row.secure_sums for row in rows) for rows in (tests, others))
+    megabytes = sum(row.bytes_up + row.bytes_down for row in ours.rounds) / 1e6
+    held = "1 test" if len(tests) == 1 else f"{len(tests)} tests"
+    return (
+        f"The server read {tested + trained} sums: {tested} in {held}, over a group each, and {trained} in the other "
+        f"rounds, over all who were kept. Messages: {megabytes:.1f} MB."
+    )
+
+
+def _verdict(ours: "RunResult") -> str:
+    """Who was found, and who was wronged."""
+    malicious = [client for client in ours.clients if client.truth == "malicious"]
+    found = sum(client.excluded for client in malicious)
+    wronged = [client.id for client in ours.clients if client.truth == "benign" and client.excluded]
+    honest = f"{len(wronged)} honest left out: {', '.join(wronged)}" if wronged else "nobody wronged"
+    return f"{found} of {len(malicious)} attackers found, {honest}."
+
+
+def _damage(results: Mapping[str, "RunResult"], ours: "RunResult") -> str:
+    """What the attack achieved with and without a defence."""
+    without, with_fedgt = (100 * (one.rounds[-1].attack_accuracy or 0) for one in (results["no-defence"], ours))
+    return f"9s taken for 3s: {without:.0f} % without fedgt, {with_fedgt:.0f} % with it."

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from fedgt.cli.seconds import DEFAULT_SECONDS, Seconds
+
 _ELEMENTS = 1e8
 """Array elements that the search for r looks at when a design is described, for effort 1."""
 
@@ -39,8 +41,9 @@ def design(
     ] = "binary",
     seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
     effort: Annotated[
-        float, typer.Option(help="Scales the search, and the proof of r; 1 takes about half a minute for 20 clients.")
+        float, typer.Option(help="Scales the search, and the proof of r; more needs more --seconds.")
     ] = 1.0,
+    seconds: Seconds = DEFAULT_SECONDS,
     out: Annotated[Path | None, typer.Option(help="Write the recommended design as plan.json.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the trade-off (.svg, .png or .pdf).")] = None,
     cache: Annotated[Path | None, typer.Option(help="Remember evaluations here, to resume a search.")] = None,
@@ -68,7 +71,7 @@ def design(
         }
         if given := [option for option, value in lost.items() if value is not None]:
             raise SpecError(f"{', '.join(given)} belong to a search: give --clients instead of --matrix or --name")
-        _describe(matrix, name, kappa, seed, effort, as_json=as_json, write=write)
+        _describe(matrix, name, kappa, seed, effort, seconds, as_json=as_json, write=write)
         return
     if clients is None or described:
         from fedgt.design import named_designs
@@ -92,6 +95,7 @@ def design(
         evidence=evidence,
         seed=seed,
         effort=effort,
+        seconds=seconds,
         out=out,
         plot=plot,
         cache=cache,
@@ -106,6 +110,7 @@ def _describe(
     kappa: float,
     seed: int,
     effort: float,
+    seconds: float,
     *,
     as_json: bool,
     write: Path | None,
@@ -114,13 +119,15 @@ def _describe(
 
     from fedgt.cli.design_search import write_csv
     from fedgt.cli.privacy_command import colluders_line, share_line
+    from fedgt.deadline import Deadline
     from fedgt.design import contamination, named_design, read_design
     from fedgt.errors import DesignError
     from fedgt.privacy import disclosed_share, exposing_colluders, minimum_support
 
     chosen = read_design(matrix) if matrix is not None else named_design(name or "")
     # So many array elements are looked at in a few seconds, whatever the number of clients.
-    support = minimum_support(chosen.matrix, max_states=max(1, int(effort * _ELEMENTS / chosen.clients)))
+    states = max(1, int(effort * _ELEMENTS / chosen.clients))
+    support = minimum_support(chosen.matrix, max_states=states, deadline=Deadline(seconds))
     share = disclosed_share(chosen.matrix)
     if support is None or share is None:  # a design has no empty group, so something is always revealed
         raise DesignError(f"design {chosen.name!r} reveals nothing")
@@ -161,7 +168,11 @@ def _describe(
         return
     typer.echo(f"{chosen.name}: {chosen.clients} clients in {chosen.groups} groups ({chosen.source})")
     typer.echo(f"group sizes: {' '.join(map(str, chosen.group_sizes.tolist()))}")
-    bound = "" if support.exact else f" (at least; a combination of {support.upper} exists; --effort looks further)"
+    bound = (
+        ""
+        if support.exact
+        else f" (at least; a combination of {support.upper} exists; --effort and --seconds look further)"
+    )
     typer.echo(f"privacy r: {support.r}{bound}: no combination of the group sums mixes fewer clients")
     terms = [f"{b} u{i}" for i, b in enumerate(support.combination) if b]
     typer.echo(f"  attained by {' + '.join(terms)} over clients {' '.join(map(str, support.clients))}")

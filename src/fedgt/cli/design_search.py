@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,12 +11,14 @@ import typer
 from fedgt.text_file import write_text
 
 if TYPE_CHECKING:
+    from fedgt.deadline import Deadline
     from fedgt.decode import Strategy
     from fedgt.design import Design
     from fedgt.planning import Communication, Evaluation, Evidence, ExpectedErrors, SearchResult
     from fedgt.privacy import DisclosedShare
 
 _COMPARED: "tuple[Strategy, ...]" = ("bayes", "count", "delta", "comp")
+_STRATEGY_SHARE = 0.25  # of the seconds of a search, for the table beside it
 
 
 def search_designs(
@@ -31,6 +33,7 @@ def search_designs(
     evidence: str,
     seed: int,
     effort: float,
+    seconds: float,
     out: Path | None,
     plot: Path | None,
     cache: Path | None,
@@ -43,6 +46,7 @@ def search_designs(
         SpecError: If an option is wrong.
         DesignError: If nothing meets the demands.
     """
+    from fedgt.deadline import Deadline
     from fedgt.planning import Demands, Memory, communication, draw_tradeoff, make_plan, search, write_plan
     from fedgt.planning.picture import check_picture
 
@@ -60,10 +64,10 @@ def search_designs(
     )
     memory = Memory(cache)
     with _step_bar("searching") as progress:
-        result = search(demands, seed=seed, effort=effort, memory=memory, progress=progress)
+        result = search(demands, seed=seed, effort=effort, memory=memory, progress=progress, deadline=Deadline(seconds))
     chosen = result.recommended
     cost = communication(chosen.design)
-    errors = _strategies(result)
+    errors = _strategies(result, Deadline(seconds).part(_STRATEGY_SHARE))
     if out is not None:
         write_plan(out, make_plan(chosen.figures, demands))
     if plot is not None:
@@ -81,27 +85,35 @@ def write_csv(path: Path, design: "Design") -> None:
     write_text(path, "".join(",".join(map(str, row)) + "\n" for row in design.matrix.tolist()))
 
 
-def _strategies(result: "SearchResult") -> "tuple[ExpectedErrors, ...]":
-    """Misdetections and false alarms of several strategies for the recommended design, under the demanded error rates."""
+def _strategies(result: "SearchResult", deadline: "Deadline") -> "tuple[ExpectedErrors, ...]":
+    """Misdetections and false alarms of several strategies for the recommended design, under the demanded error rates.
+
+    Those that the time allows.
+    """
     import numpy as np
 
+    from fedgt.errors import OutOfTimeError
     from fedgt.planning import expected
 
     demands = result.demands
     if demands.evidence == "graded":
         return ()
-    return tuple(
-        expected(
-            result.recommended.design,
-            demands.rates,
-            strategy=strategy,
-            malicious=range(demands.max_malicious + 1),
-            largest=demands.max_malicious,
-            rng=np.random.default_rng(result.seed),
-            samples=1000,
-        )
-        for strategy in _COMPARED
-    )
+    found = []
+    with suppress(OutOfTimeError):
+        for strategy in _COMPARED:
+            found.append(
+                expected(
+                    result.recommended.design,
+                    demands.rates,
+                    strategy=strategy,
+                    malicious=range(demands.max_malicious + 1),
+                    largest=demands.max_malicious,
+                    rng=np.random.default_rng(result.seed),
+                    samples=1000,
+                    deadline=deadline,
+                )
+            )
+    return tuple(found)
 
 
 def _as_json(result: "SearchResult", cost: "Communication", errors: "tuple[ExpectedErrors, ...]") -> dict[str, Any]:
@@ -111,6 +123,7 @@ def _as_json(result: "SearchResult", cost: "Communication", errors: "tuple[Expec
         "demands": asdict(result.demands),
         "seed": result.seed,
         "looked_at": result.looked_at,
+        "planned": result.planned,
         "rule": result.rule,
         "recommended": result.recommended.design.name,
         "designs": [_row(one) for one in result.front],
@@ -214,6 +227,8 @@ def _print(result: "SearchResult", cost: "Communication", errors: "tuple[Expecte
         f"{cost.bytes_down / 1e6:.2f} MB down for a model of 7,850 entries",
         f"that is {cost.ratio:.2f} x one secure sum of everybody; the paper counts {cost.paper_ratio:.2f} x",
     ]
+    if result.far:
+        lines.append(result.far)
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
 

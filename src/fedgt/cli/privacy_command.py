@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedgt.cli.seconds import DEFAULT_SECONDS, Seconds
+
 if TYPE_CHECKING:
+    from fedgt.deadline import Deadline
     from fedgt.privacy import DisclosedShare, ExposingColluders, Support
     from fedgt.types import FloatArray
 
@@ -23,16 +26,18 @@ def privacy(
         str | None, typer.Option(help="Clients left out of one more sum over all others, such as 2,12.")
     ] = None,
     colluding: Annotated[int, typer.Option(help="How many clients help the server, in the worst places.")] = 0,
+    seconds: Seconds = DEFAULT_SECONDS,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """The real minimum support r of everything revealed about one set of local models, and how much it discloses."""
     import numpy as np
 
+    from fedgt.deadline import Deadline
     from fedgt.design import read_design
     from fedgt.errors import DesignError
-    from fedgt.privacy import disclosed_share, exposing_colluders, exposure
-    from fedgt.privacy.disclosed_share import MAX_SETS, can_try
+    from fedgt.privacy import exposing_colluders, exposure
 
+    deadline = Deadline(seconds)
     design = read_design(matrix)
     rows = [design.matrix.astype(float)]
     names = [f"u{group}" for group in range(design.groups)]
@@ -45,9 +50,8 @@ def privacy(
         rows.append(final)
         names.append("u_final")
     revealed = np.vstack(rows)
-    found = exposure(revealed, colluding=colluding)
-    tried = can_try(design.clients, colluding)
-    share = disclosed_share(revealed, colluding=colluding) if tried else None
+    found = exposure(revealed, colluding=colluding, deadline=deadline.part(_SHARE_OF_R))
+    share, unknown = _share(revealed, colluding, deadline)
     if found is None:  # a design has no empty group
         raise DesignError(f"design {design.name!r} reveals nothing")
     terms = _terms(names, found.support)
@@ -85,13 +89,13 @@ def privacy(
             )
         )
         return
-    bound = "" if found.support.exact else f" at least (a combination of {found.support.upper} exists)"
+    more = f"; not settled in {seconds:g} s, more time: --seconds" if deadline.part(_SHARE_OF_R).passed() else ""
+    bound = "" if found.support.exact else f" at least (a combination of {found.support.upper} exists{more})"
     helped = f" with {colluding} colluding" if colluding else ""
     typer.echo(f"r = {found.r}{bound}{helped}: no combination of {len(names)} aggregates mixes fewer clients")
     typer.echo(f"attained by {_sum(terms)}")
     typer.echo(f"which mixes the clients {' '.join(map(str, found.support.clients))}")
-    many = f"disclosed share: not computed, up to {colluding} colluders are more than {MAX_SETS} sets"
-    typer.echo(many if share is None else share_line(share))
+    typer.echo(f"disclosed share: not computed, {unknown}" if share is None else share_line(share))
     typer.echo(colluders_line(fewest))
     more = "" if found.complete else " (and perhaps others)"
     typer.echo(f"clients in some least combination: {' '.join(map(str, found.clients))}{more}")
@@ -103,6 +107,23 @@ def privacy(
     nowhere = sorted(set(range(design.clients)) - set(personal))
     if nowhere:
         typer.echo(f"in no aggregate: {' '.join(map(str, nowhere))}")
+
+
+_SHARE_OF_R = 0.7  # of the time; the rest is for the disclosed share with colluders
+
+
+def _share(rows: "FloatArray", colluding: int, deadline: "Deadline") -> tuple["DisclosedShare | None", str]:
+    """The disclosed share, or why it is not known."""
+    from fedgt.errors import OutOfTimeError
+    from fedgt.privacy import disclosed_share
+    from fedgt.privacy.disclosed_share import MAX_SETS, can_try
+
+    if not can_try(rows.shape[1], colluding):
+        return None, f"up to {colluding} colluders are more than {MAX_SETS} sets"
+    try:
+        return disclosed_share(rows, colluding=colluding, deadline=deadline), ""
+    except OutOfTimeError as error:
+        return None, str(error)
 
 
 def share_line(share: "DisclosedShare") -> str:

@@ -18,6 +18,13 @@ def combinatorial(design: Design, outcomes: npt.NDArray[np.int8]) -> BoolArray:
     """bool[B, clients], COMP: everybody who is in some tested group and in no negative one is flagged.
 
     Chan, Che, Jaggi and Saligrama 2011. Without test errors nobody malicious is missed.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import from_matrix
+        >>> from fedgt.decode import combinatorial
+        >>> combinatorial(from_matrix([[1, 1, 0], [0, 1, 1]]), np.array([[0, 1]], dtype=np.int8)).tolist()
+        [[False, False, True]]
     """
     matrix = design.matrix.astype(np.int64)
     cleared = (outcomes == NEGATIVE).astype(np.int64) @ matrix > 0
@@ -30,6 +37,13 @@ def definite(design: Design, outcomes: npt.NDArray[np.int8]) -> BoolArray:
     """bool[B, clients], DD: of those, only clients that are the only possible culprit of some positive group.
 
     Aldridge, Baldassini and Johnson 2014. Without test errors nobody benign is flagged.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import from_matrix
+        >>> from fedgt.decode import definite
+        >>> definite(from_matrix([[1, 1, 0], [0, 1, 1]]), np.array([[0, 1], [1, 1]], dtype=np.int8)).tolist()
+        [[False, False, True], [False, False, False]]
     """
     possible = combinatorial(design, outcomes)
     matrix = design.matrix.astype(np.int64)

@@ -47,6 +47,14 @@ class BeliefPropagation:
     Raises:
         SpecError: If a setting is out of range or the update is unknown.
         ShapeError: If rates or prior do not fit the design.
+
+    Examples:
+        >>> from fedgt import ErrorRates, Outcomes, named_design
+        >>> from fedgt.decode import BeliefPropagation, IndependentPrior
+        >>> prior = IndependentPrior.uniform(15, 0.2)
+        >>> decoder = BeliefPropagation(named_design("bch-15x8"), ErrorRates.symmetric(0.05), prior)
+        >>> decoder.decode(Outcomes.parse("11010000")).status
+        'converged'
     """
 
     def __init__(

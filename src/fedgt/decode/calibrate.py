@@ -32,6 +32,13 @@ class Calibration:
         highest: ... and ends here (may be inf).
         objective: E[beta P_MD + (1 - beta) P_FA] at the optimum, with the paper's 1/n counts.
         standard_error: Of the objective; 0 when every set was counted.
+
+    Examples:
+        >>> from fedgt import ErrorRates, named_design
+        >>> from fedgt.decode import calibrate
+        >>> found = calibrate(named_design("bch-15x8"), ErrorRates.symmetric(0.05), 2)
+        >>> found.lowest <= found.threshold <= found.highest
+        True
     """
 
     threshold: float
@@ -58,6 +65,13 @@ def calibrate(
 
     Raises:
         CalibrationError: If the arguments are out of range, the design is too large, or no set is left.
+
+    Examples:
+        >>> from fedgt import ErrorRates, named_design
+        >>> from fedgt.decode import calibrate
+        >>> found = calibrate(named_design("bch-15x8"), ErrorRates.symmetric(0.05), 2)
+        >>> round(found.threshold, 2), round(found.objective, 3)
+        (-1.86, 0.011)
     """
     _check(design, malicious, beta)
     return _calibrate(design.matrix.tobytes(), design.groups, design.clients, rates, malicious, beta, contaminated)
@@ -86,6 +100,15 @@ def calibrate_by_sampling(
 
     Returns:
         The calibration with the standard error of its objective.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import ErrorRates, named_design
+        >>> from fedgt.decode import calibrate_by_sampling
+        >>> rates, rng = ErrorRates.symmetric(0.05), np.random.default_rng(0)
+        >>> found = calibrate_by_sampling(named_design("bch-15x8"), rates, 2, rng=rng, samples=500)
+        >>> found.standard_error > 0
+        True
     """
     _check(design, malicious, beta)
     n, prevalence = design.clients, malicious / design.clients

@@ -51,6 +51,14 @@ class Posterior:
         log_evidence: log P(t) in nats (belief propagation: the Bethe approximation).
         count: float64[n_max + 1]: P(n_m | t) under a `CountPrior`; empty under an `IndependentPrior`.
         status: `exact`, or whether belief propagation converged.
+
+    Examples:
+        >>> from fedgt import ErrorRates, Outcomes, named_design
+        >>> from fedgt.decode import CountPrior, compile
+        >>> decoder = compile(named_design("bch-15x8"), ErrorRates.symmetric(0.05), CountPrior.uniform(5))
+        >>> posterior = decoder.decode(Outcomes.parse("00000000"))
+        >>> posterior.status, bool(posterior.malicious.max() < 0.05)
+        ('exact', True)
     """
 
     log_odds: FloatArray
@@ -74,6 +82,15 @@ class PosteriorBatch:
         count: float64[B, n_max + 1], or [B, 0] under an `IndependentPrior`.
         converged: bool[B]; all true for an exact decoder.
         exact: Whether the answers are exact.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import ErrorRates, named_design
+        >>> from fedgt.decode import CountPrior, compile
+        >>> decoder = compile(named_design("bch-15x8"), ErrorRates.symmetric(0.05), CountPrior.uniform(5))
+        >>> batch = decoder.decode_batch(np.array([[0] * 8, [1] * 8], dtype=np.int8))
+        >>> batch.exact, batch.log_odds.shape, batch.count.shape
+        (True, (2, 15), (2, 6))
     """
 
     log_odds: FloatArray
@@ -84,7 +101,16 @@ class PosteriorBatch:
 
 
 class CompiledDecoder(Protocol):
-    """A decoder that is ready to answer."""
+    """A decoder that is ready to answer.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import ErrorRates, named_design
+        >>> from fedgt.decode import CompiledDecoder, CountPrior, compile
+        >>> decoder: CompiledDecoder = compile(named_design("bch-15x8"), ErrorRates.symmetric(0.05), CountPrior.uniform(5))
+        >>> decoder.method, decoder.decode_batch(np.zeros((2, 8), dtype=np.int8)).log_odds.shape
+        ('exact', (2, 15))
+    """
 
     @property
     def method(self) -> str:
@@ -116,6 +142,13 @@ def stacked(designs: Sequence[Design]) -> Design:
 
     Raises:
         DesignError: If there is none, or the numbers of clients differ.
+
+    Examples:
+        >>> from fedgt import from_matrix
+        >>> from fedgt.decode import stacked
+        >>> both = stacked([from_matrix([[1, 1, 0]]), from_matrix([[0, 1, 1]])])  # two rounds, decoded jointly
+        >>> both.groups
+        2
     """
     sizes = {design.clients for design in designs}
     if len(sizes) != 1:
@@ -128,7 +161,16 @@ def stacked(designs: Sequence[Design]) -> Design:
 
 
 class ExactDecoder:
-    """Forward-backward over the open groups (`fedgt.decode.frontier`); a look-up where all 2^m outcomes are few."""
+    """Forward-backward over the open groups (`fedgt.decode.frontier`); a look-up where all 2^m outcomes are few.
+
+    Examples:
+        >>> from fedgt import ErrorRates, named_design
+        >>> from fedgt.decode import ExactDecoder, IndependentPrior
+        >>> prior = IndependentPrior.uniform(30, 0.1)
+        >>> decoder = ExactDecoder(named_design("cyclic-30x12"), ErrorRates.symmetric(0.05), prior)
+        >>> decoder.width  # groups that are open at once; the work doubles with each
+        6
+    """
 
     def __init__(self, design: Design, rates: Rates, prior: Prior) -> None:
         """Lay out the pass; see `compile`."""
@@ -242,6 +284,14 @@ def forward_backward(design: Design, outcomes: Outcomes, rates: Rates, prior: Pr
         ShapeError: If outcomes, rates or prior do not fit the design.
         DesignError: If the trellis does not fit into memory.
         ContradictoryOutcomesError: If the outcomes have probability zero.
+
+    Examples:
+        >>> from fedgt import ErrorRates, Outcomes, from_matrix
+        >>> from fedgt.decode import IndependentPrior, forward_backward
+        >>> design, prior = from_matrix([[1, 1, 0], [0, 1, 1]]), IndependentPrior.uniform(3, 0.2)
+        >>> posterior = forward_backward(design, Outcomes.parse("01"), ErrorRates.symmetric(0.05), prior)
+        >>> posterior.malicious.round(2).tolist()
+        [0.02, 0.06, 0.79]
     """
     return ExactDecoder(design, rates, prior).decode(outcomes)
 

@@ -27,6 +27,14 @@ def compile(design: Design, rates: Rates, prior: Prior, *, method: Method = "exa
         SpecError: If the method is unknown.
         ShapeError: If rates or prior do not fit the design.
         DesignError: If an exact decoder does not fit into memory.
+
+    Examples:
+        >>> from fedgt import ErrorRates, Outcomes, named_design
+        >>> from fedgt.decode import CountPrior, compile
+        >>> decoder = compile(named_design("bch-15x8"), ErrorRates.symmetric(0.05), CountPrior.uniform(5))
+        >>> posterior = decoder.decode(Outcomes.parse("1101?000"))
+        >>> round(float(posterior.log_odds[4]), 3)  # below 0: more likely malicious than not
+        -1.371
     """
     if method not in METHODS:
         raise SpecError(f"unknown decoding method {method!r}; known are {', '.join(METHODS)}")

@@ -22,6 +22,13 @@ class CountEstimate:
         largest: n_m^max, the largest number that was considered.
         possible: Whether any number up to `largest` can give the observed number of negative groups without test errors.
         raised: Whether n_m^max was 0 by kappa, so that `largest` is 1 instead.
+
+    Examples:
+        >>> from fedgt import Outcomes, named_design
+        >>> from fedgt.decode import estimate_malicious
+        >>> found = estimate_malicious(named_design("bch-15x8"), Outcomes.parse("11111111"))
+        >>> found.malicious, found.largest, found.possible
+        (5, 5, True)
     """
 
     malicious: int | None
@@ -35,6 +42,12 @@ def most_considered(design: Design, kappa: float) -> int:
 
     Raises:
         DesignError: As `fedgt.design.max_malicious`.
+
+    Examples:
+        >>> from fedgt import named_design
+        >>> from fedgt.decode import most_considered
+        >>> most_considered(named_design("bch-15x8"), 0.2)
+        5
     """
     return max(1, max_malicious(design, kappa))
 
@@ -58,6 +71,12 @@ def estimate_malicious(
     Raises:
         ShapeError: If the outcomes do not fit the design.
         CalibrationError: If every outcome is erased, or `largest` is not between 0 and the number of clients.
+
+    Examples:
+        >>> from fedgt import Outcomes, named_design
+        >>> from fedgt.decode import estimate_malicious
+        >>> estimate_malicious(named_design("bch-15x8"), Outcomes.parse("11010000")).malicious
+        1
     """
     if len(outcomes.values) != design.groups:
         raise ShapeError(f"{len(outcomes.values)} outcomes for a design with {design.groups} groups")
@@ -70,7 +89,7 @@ def estimate_malicious(
         allowed = max_malicious(tested, kappa)
         largest, raised = max(1, allowed), allowed < 1
     elif not 0 <= as_count(largest, "largest", error=CalibrationError) <= design.clients:
-        raise CalibrationError(f"at most {largest} malicious clients; 0 to {design.clients} is needed")
+        raise CalibrationError(f"largest = {str(largest)[:20]} malicious clients; 0 to {design.clients} is needed")
     table = negative_group_distribution(tested)[: largest + 1]
     likelihood = table[:, outcomes.negatives]
     if likelihood.max() > 0:
@@ -102,6 +121,14 @@ def estimate_from_outcomes(
         kappa: Defines n_m^max.
         largest: n_m^max itself.
         method: Of the decoder.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import ErrorRates, named_design
+        >>> from fedgt.decode import estimate_from_outcomes
+        >>> outcomes = np.array([[1, 1, 0, 1, 0, 0, 0, 0]], dtype=np.int8)
+        >>> estimate_from_outcomes(named_design("bch-15x8"), outcomes, ErrorRates.symmetric(0.05)).tolist()
+        [1]
     """
     most = most_considered(design, kappa) if largest is None else largest
     batch = compile(design, rates, CountPrior.uniform(most), method=method).decode_batch(outcomes)

@@ -106,6 +106,13 @@ def all_log_odds(design: Design, rates: ErrorRates, prior: Prior) -> FloatArray:
     Raises:
         ShapeError: If the prior does not fit.
         CalibrationError: If there are more than 2^16 outcomes.
+
+    Examples:
+        >>> from fedgt import ErrorRates, from_matrix
+        >>> from fedgt.decode import IndependentPrior, all_log_odds
+        >>> design, prior = from_matrix([[1, 1, 0], [0, 1, 1]]), IndependentPrior.uniform(3, 0.2)
+        >>> all_log_odds(design, ErrorRates.symmetric(0.05), prior).shape  # every outcome of two groups
+        (4, 3)
     """
     if design.groups > _MOST_OUTCOMES:
         raise CalibrationError(
@@ -128,6 +135,16 @@ def expected_errors(design: Design, flagged: BoolArray, rates: ErrorRates, malic
 
     Returns:
         (missed, falsely accused), in clients per run.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import ErrorRates, from_matrix
+        >>> from fedgt.decode import expected_errors
+        >>> design = from_matrix([[1, 1, 0], [0, 1, 1]])
+        >>> nobody = np.zeros((4, 3), dtype=bool)  # a rule that never accuses, whatever the four outcomes are
+        >>> missed, accused = expected_errors(design, nobody, ErrorRates.symmetric(0.05), 1)
+        >>> round(missed, 3), round(accused, 3)
+        (1.0, 0.0)
     """
     if flagged.shape != (1 << design.groups, design.clients):
         raise ShapeError(f"a decision for each of 2^{design.groups} outcomes is needed, got shape {flagged.shape}")

@@ -22,6 +22,14 @@ def explain(
 
     Raises:
         ContradictoryOutcomesError: If the outcomes are impossible.
+
+    Examples:
+        >>> from fedgt import ErrorRates, Outcomes, from_matrix
+        >>> from fedgt.decode import IndependentPrior, explain
+        >>> design, prior = from_matrix([[1, 1, 0], [0, 1, 1]]), IndependentPrior.uniform(3, 0.2)
+        >>> parts = explain(design, Outcomes.parse("01"), ErrorRates.symmetric(0.05), prior)
+        >>> [[round(nats, 2) for nats in client] for client in parts]  # positive speaks for a client
+        [[2.29], [2.73, -1.42], [-2.69]]
     """
     check_outcomes(outcomes.values[None], design)
     rows: list[npt.NDArray[np.int8]] = [outcomes.values]

@@ -18,6 +18,11 @@ class IndependentPrior:
 
     Raises:
         SpecError: If a value is not a probability.
+
+    Examples:
+        >>> from fedgt.decode import IndependentPrior
+        >>> IndependentPrior.uniform(4, 0.2).prevalence.tolist()
+        [0.2, 0.2, 0.2, 0.2]
     """
 
     prevalence: FloatArray
@@ -48,6 +53,11 @@ class CountPrior:
 
     Raises:
         SpecError: If the weights are negative, not finite, or all zero.
+
+    Examples:
+        >>> from fedgt.decode import CountPrior
+        >>> CountPrior.uniform(3).weights.tolist()  # 0 to 3 attackers, equally likely
+        [0.25, 0.25, 0.25, 0.25]
     """
 
     weights: FloatArray
@@ -64,7 +74,7 @@ class CountPrior:
     def uniform(cls, largest: int) -> "CountPrior":
         """Every number of malicious clients from 0 to `largest` is equally likely."""
         if not 0 <= as_count(largest, "largest") < _MOST_CLIENTS:
-            raise SpecError(f"at most {str(largest)[:20]} malicious clients; 0 to {_MOST_CLIENTS - 1} is needed")
+            raise SpecError(f"largest = {str(largest)[:20]} malicious clients; 0 to {_MOST_CLIENTS - 1} is needed")
         return cls(weights=np.ones(largest + 1))
 
 

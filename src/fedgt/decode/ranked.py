@@ -36,6 +36,11 @@ class RankedSet:
     Attributes:
         clients: The malicious clients of this explanation, ascending.
         probability: P(exactly these are malicious | t).
+
+    Examples:
+        >>> from fedgt.decode import RankedSet
+        >>> RankedSet(clients=(2, 5), probability=0.75)
+        RankedSet(clients=(2, 5), probability=0.75)
     """
 
     clients: tuple[int, ...]
@@ -52,9 +57,17 @@ def ranked_sets(
     Raises:
         SpecError: If count is below 1.
         ShapeError, DesignError, ContradictoryOutcomesError: As `forward_backward`.
+
+    Examples:
+        >>> from fedgt import ErrorRates, Outcomes, from_matrix
+        >>> from fedgt.decode import CountPrior, ranked_sets
+        >>> design = from_matrix([[1, 1, 0], [0, 1, 1]])
+        >>> ranked = ranked_sets(design, Outcomes.parse("11"), ErrorRates.symmetric(0.05), CountPrior.uniform(2), count=2)
+        >>> [one.clients for one in ranked]
+        [(1,), (1, 2)]
     """
     if as_count(count, "count") < 1:
-        raise SpecError(f"{count} sets were asked for; at least 1 is needed")
+        raise SpecError(f"count = {count} sets; at least 1 is needed")
     check_prior(design, prior)
     evidence = forward_backward(design, outcomes, rates, prior).log_evidence
     matrix, caps, extra = with_count_group(design.matrix, np.ones(design.groups, dtype=np.int64), prior)

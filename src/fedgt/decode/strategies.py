@@ -61,6 +61,13 @@ class Decoding:
         reason: The status in plain words.
         tied: Clients at the boundary of `count` that could not be told apart; of these the lower numbers were taken.
         exact: Whether the log-odds are exact (belief propagation is not).
+
+    Examples:
+        >>> from fedgt import ErrorRates, Outcomes, named_design
+        >>> from fedgt.decode import decode
+        >>> found = decode(named_design("bch-15x8"), Outcomes.parse("11111111"), rates=ErrorRates.symmetric(0.05))
+        >>> found.status  # nobody can be cleared, and the policy `on_undecidable` decides
+        'all-positive'
     """
 
     strategy: Strategy
@@ -111,6 +118,13 @@ def decode(
         ShapeError: If outcomes or prior do not fit the design.
         DesignError: If an exact decoder does not fit into memory.
         ContradictoryOutcomesError: If the outcomes are impossible at these error rates.
+
+    Examples:
+        >>> from fedgt import ErrorRates, Outcomes, named_design
+        >>> from fedgt.decode import decode
+        >>> found = decode(named_design("bch-15x8"), Outcomes.parse("11010000"), rates=ErrorRates.symmetric(0.05))
+        >>> found.status, found.flagged.nonzero()[0].tolist()
+        ('decided', [1])
     """
     _check_names(strategy, estimator, beta)
     check_outcomes(outcomes.values[None], design)
@@ -186,6 +200,15 @@ def decision_table(
 
     Raises:
         SpecError: If a name is unknown or an outcome is erased.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import ErrorRates, from_matrix
+        >>> from fedgt.decode import decision_table
+        >>> outcomes = np.array([[0, 0], [0, 1]], dtype=np.int8)
+        >>> design, rates = from_matrix([[1, 1, 0], [0, 1, 1]]), ErrorRates.symmetric(0.05)
+        >>> decision_table(design, outcomes, rates=rates, strategy="comp", largest=2).tolist()
+        [[False, False, False], [False, False, True]]
     """
     _check_names(strategy, estimator, beta)
     values = check_outcomes(outcomes, design)
@@ -226,7 +249,14 @@ def decision_table(
 def without_evidence(
     clients: int, strategy: Strategy, status: Status, reason: str, prior: Prior | None = None
 ) -> Decoding:
-    """A decision that accuses nobody because there is nothing to decide on; `status` and `reason` say why."""
+    """A decision that accuses nobody because there is nothing to decide on; `status` and `reason` say why.
+
+    Examples:
+        >>> from fedgt.decode import without_evidence
+        >>> found = without_evidence(3, "bayes", "no-outcomes", "every group was erased")
+        >>> found.flagged.tolist(), found.status
+        ([False, False, False], 'no-outcomes')
+    """
     prevalence = prior.prevalence if isinstance(prior, IndependentPrior) else np.full(clients, np.nan)
     log_odds = np.array([np.nan if np.isnan(p) else _log_ratio(1.0 - p, p) for p in prevalence])
     return Decoding(

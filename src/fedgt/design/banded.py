@@ -38,6 +38,13 @@ def banded(clients: int, groups: int, *, per_client: int, window: int, rng: np.r
 
     Raises:
         DesignError: If the numbers do not fit, or a group is left empty.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.design import banded
+        >>> design = banded(12, 6, per_client=2, window=3, rng=np.random.default_rng(0))
+        >>> design.matrix.sum(axis=0).tolist()
+        [2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2]
     """
     check_size(clients, groups)
     if groups < 1 or not groups <= clients:

@@ -87,6 +87,12 @@ def cyclic(n: int, k: int, *, check_polynomial: Exponents | None = None) -> Desi
 
     Raises:
         DesignError: If no such code exists, h does not divide x^n - 1, or several codes exist and none was named.
+
+    Examples:
+        >>> from fedgt.design import cyclic
+        >>> design = cyclic(7, 4)
+        >>> design.matrix.tolist()
+        [[1, 0, 1, 1, 1, 0, 0], [0, 1, 0, 1, 1, 1, 0], [0, 0, 1, 0, 1, 1, 1]]
     """
     if not 0 < k < n:
         raise DesignError(f"cyclic({n}, {k}): 0 < k < n is needed; k = n would leave no group")
@@ -125,6 +131,12 @@ def bch(n: int, k: int) -> Design:
 
     Raises:
         DesignError: If n is not 2^m - 1 or no BCH code of that dimension exists (the message lists those that do).
+
+    Examples:
+        >>> from fedgt.design import bch
+        >>> design = bch(15, 7)  # the paper's 15 clients in 8 groups
+        >>> design.groups, len(design.members(0))
+        (8, 4)
     """
     generators = _bch_generators(n)
     if k not in generators:

@@ -29,6 +29,13 @@ def constant_column_weight(clients: int, groups: int, *, per_client: int, rng: n
 
     Raises:
         DesignError: If w is impossible, or n w < m so that a group would stay empty.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.design import constant_column_weight
+        >>> design = constant_column_weight(12, 6, per_client=3, rng=np.random.default_rng(0))
+        >>> design.matrix.sum(axis=0).tolist(), design.matrix.sum(axis=1).tolist()
+        ([3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3], [6, 6, 6, 6, 6, 6])
     """
     check_size(clients, groups)
     if clients < 1 or groups < 1 or not 1 <= per_client <= groups:
@@ -62,6 +69,13 @@ def constant_row_weight(clients: int, groups: int, *, per_group: int, rng: np.ra
 
     Raises:
         DesignError: If k is impossible, or m k < n so that a client would be in no group.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.design import constant_row_weight
+        >>> design = constant_row_weight(12, 6, per_group=4, rng=np.random.default_rng(0))
+        >>> design.matrix.sum(axis=1).tolist()
+        [4, 4, 4, 4, 4, 4]
     """
     check_size(clients, groups)
     if clients < 1 or groups < 1 or not 1 <= per_group <= clients:

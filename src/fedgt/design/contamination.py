@@ -42,6 +42,12 @@ class Contamination:
         probability: float64[clients + 1]: element q is P(all groups contaminated | n_m = q).
         standard_error: float64[clients + 1]: of each, in the same unit; 0 where it was counted.
         exact: Whether every value was counted (float64 rounding apart) and none sampled.
+
+    Examples:
+        >>> from fedgt.design import contamination, named_design
+        >>> found = contamination(named_design("bch-15x8"))
+        >>> found.exact, round(float(found.probability[5]), 3)
+        (True, 0.191)
     """
 
     probability: FloatArray
@@ -61,7 +67,13 @@ class Contamination:
 
 
 def countable(design: Design) -> bool:
-    """Whether the negative groups can be counted exactly: at most 22 groups, or groups that share nobody."""
+    """Whether the negative groups can be counted exactly: at most 22 groups, or groups that share nobody.
+
+    Examples:
+        >>> from fedgt.design import countable, named_design
+        >>> countable(named_design("cyclic-30x12"))
+        True
+    """
     return design.groups <= MAX_GROUPS or bool((design.matrix.sum(axis=0) <= 1).all())
 
 
@@ -76,12 +88,25 @@ def negative_group_counts(design: Design) -> tuple[tuple[int, ...], ...]:
 
     Raises:
         DesignError: If there are more than 22 groups and they overlap.
+
+    Examples:
+        >>> from fedgt.design import from_matrix, negative_group_counts
+        >>> counts = negative_group_counts(from_matrix([[1, 1, 0, 0], [0, 0, 1, 1]]))
+        >>> counts[1]  # one attacker always leaves one of two groups negative
+        (0, 4, 0)
     """
     return _counts(design.matrix.tobytes(), design.groups, design.clients, design.name)
 
 
 def negative_group_distribution(design: Design) -> FloatArray:
-    """float64[clients + 1, groups + 1]: P(Z = z | n_m = q), the likelihood of equation (z_cond_nm) of the paper."""
+    """float64[clients + 1, groups + 1]: P(Z = z | n_m = q), the likelihood of equation (z_cond_nm) of the paper.
+
+    Examples:
+        >>> from fedgt.design import from_matrix, negative_group_distribution
+        >>> chances = negative_group_distribution(from_matrix([[1, 1, 0, 0], [0, 0, 1, 1]]))
+        >>> chances[2].round(3).tolist()  # two attackers: 0, 1 or 2 negative groups
+        [0.667, 0.333, 0.0]
+    """
     n = design.clients
     rows = [[count / comb(n, q) for count in row] for q, row in enumerate(negative_group_counts(design))]
     table: FloatArray = frozen(rows, np.float64)
@@ -98,6 +123,11 @@ def contamination(design: Design, *, rng: np.random.Generator | None = None, sam
 
     Raises:
         DesignError: If the design cannot be counted and no `rng` was given, or there are fewer than 2 samples.
+
+    Examples:
+        >>> from fedgt.design import contamination, from_matrix
+        >>> contamination(from_matrix([[1, 1, 0, 0], [0, 0, 1, 1]])).probability.tolist()
+        [0.0, 0.0, 0.6666666666666666, 1.0, 1.0]
     """
     if _counted_soon(design):
         counts = _contaminating_sets(design)
@@ -123,6 +153,11 @@ def all_contaminated(design: Design) -> FloatArray:
 
     Raises:
         DesignError: If it cannot be counted exactly; `contamination` samples it then.
+
+    Examples:
+        >>> from fedgt.design import all_contaminated, from_matrix
+        >>> all_contaminated(from_matrix([[1, 1, 0, 0], [0, 0, 1, 1]])).round(3).tolist()
+        [0.0, 0.0, 0.667, 1.0, 1.0]
     """
     return contamination(design).probability
 
@@ -132,6 +167,13 @@ def max_malicious(design: Design, kappa: float = 0.2) -> int:
 
     Raises:
         DesignError: If kappa is not a probability, or the sets cannot be counted exactly.
+
+    Examples:
+        >>> from fedgt.design import max_malicious, named_design
+        >>> max_malicious(named_design("bch-15x8"))
+        5
+        >>> max_malicious(named_design("bch-15x8"), kappa=0.5)  # bolder: some runs leave no group clean
+        6
     """
     _check_kappa(kappa)
     if not _counted_soon(design):

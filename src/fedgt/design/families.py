@@ -51,6 +51,13 @@ def candidates(clients: int, *, groups: range, rng: np.random.Generator, draws: 
 
     Raises:
         DesignError: If the clients, the numbers of groups or the draws are impossible; before anything is generated.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.design import candidates
+        >>> found = candidates(10, groups=range(6, 8), rng=np.random.default_rng(0), draws=2)
+        >>> sorted({design.groups for design in found})
+        [6, 7]
     """
     if not 1 <= clients <= MOST_CLIENTS:
         raise DesignError(f"candidates for {clients} clients; 1 to {MOST_CLIENTS} are possible")

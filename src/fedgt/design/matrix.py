@@ -25,6 +25,16 @@ class Design:
 
     Raises:
         DesignError: If the matrix is not two-dimensional, empty, not 0/1, or has a group without members.
+
+    Examples:
+        >>> from fedgt.design import named_design
+        >>> design = named_design("bch-15x8")
+        >>> design.clients, design.groups
+        (15, 8)
+        >>> design.members(0)
+        (0, 1, 3, 7)
+        >>> design.groups_of(4)
+        (1, 3, 4)
     """
 
     matrix: BitArray
@@ -123,7 +133,14 @@ class Design:
 
 
 def from_matrix(matrix: npt.ArrayLike, *, name: str = "custom", source: str = "given by the user") -> Design:
-    """A design from any 0/1 array of shape groups x clients."""
+    """A design from any 0/1 array of shape groups x clients.
+
+    Examples:
+        >>> from fedgt.design import from_matrix
+        >>> design = from_matrix([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]], name="a chain")
+        >>> [design.members(group) for group in range(design.groups)]
+        [(0, 1), (1, 2), (2, 3)]
+    """
     return Design(matrix=matrix, name=name, source=source)  # type: ignore[arg-type]
 
 
@@ -132,6 +149,18 @@ def read_design(path: Path) -> Design:
 
     Raises:
         DesignError: If the file cannot be read as a 0/1 matrix; the message names the line.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import numpy as np
+        >>> from fedgt.design import read_design
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "groups.csv"
+        ...     np.savetxt(path, [[1, 1, 0], [0, 1, 1]], fmt="%d", delimiter=",")
+        ...     design = read_design(path)
+        >>> design.members(1)
+        (1, 2)
     """
     text = read_text(path, "design file", error=DesignError)
     source = f"file {plain(path.name)}"
@@ -165,7 +194,13 @@ def read_design(path: Path) -> Design:
 
 
 def identity(clients: int) -> Design:
-    """Vanilla federated learning: one group per client (section III.A). Its privacy is 1: every model is seen."""
+    """Vanilla federated learning: one group per client (section III.A). Its privacy is 1: every model is seen.
+
+    Examples:
+        >>> from fedgt.design import identity
+        >>> identity(3).matrix.tolist()
+        [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+    """
     _check_clients(clients)
     if clients > _MOST_ALONE:
         raise DesignError(
@@ -180,7 +215,13 @@ def identity(clients: int) -> Design:
 
 
 def single_group(clients: int) -> Design:
-    """Full secure aggregation: one group of all clients (section III.A). Private, but nobody can be identified."""
+    """Full secure aggregation: one group of all clients (section III.A). Private, but nobody can be identified.
+
+    Examples:
+        >>> from fedgt.design import single_group
+        >>> single_group(3).matrix.tolist()
+        [[1, 1, 1]]
+    """
     _check_clients(clients)
     return Design(
         matrix=np.ones((1, clients), dtype=np.uint8),

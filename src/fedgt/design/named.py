@@ -71,6 +71,11 @@ def default_design(clients: int, *, graded: bool) -> Design:
 
     Raises:
         DesignError: If there is none for this number of clients.
+
+    Examples:
+        >>> from fedgt.design import default_design
+        >>> default_design(15, graded=False).name
+        'bch-15x8'
     """
     names = _DEFAULTS[graded]
     if clients not in names:
@@ -84,12 +89,24 @@ def default_design(clients: int, *, graded: bool) -> Design:
 
 
 def named_designs() -> tuple[str, ...]:
-    """The names that `named_design` knows without a family; `N` stands for a number of clients."""
+    """The names that `named_design` knows without a family; `N` stands for a number of clients.
+
+    Examples:
+        >>> from fedgt.design import named_designs
+        >>> "bch-15x8" in named_designs()
+        True
+    """
     return (*_FIXED, *GRADED, *(f"{stem}-N" for stem, _ in _PATTERNS))
 
 
 def named_families() -> tuple[str, ...]:
-    """The patterns of the names of members of families: N clients, M groups, other numbers as the family calls them."""
+    """The patterns of the names of members of families: N clients, M groups, other numbers as the family calls them.
+
+    Examples:
+        >>> from fedgt.design import named_families
+        >>> named_families()[0]
+        'bch-NxM'
+    """
     return (*_FAMILIES, *_SPELLED)
 
 
@@ -102,6 +119,13 @@ def named_design(name: str) -> Design:
 
     Raises:
         DesignError: If the name is unknown (the message lists the choices), or no such member of the family exists.
+
+    Examples:
+        >>> from fedgt.design import named_design
+        >>> named_design("cyclic-30x12").groups
+        12
+        >>> named_design("identity-4").groups
+        4
     """
     try:
         design = _built(name)

@@ -28,6 +28,12 @@ def quasi_cyclic(shifts: Shifts, *, size: int, groups: int | None = None) -> Des
     Raises:
         DesignError: If the grid is not a rectangle, a shift is outside 0..size - 1 or listed twice in a block, or the number
             of groups is not from 1 to the number of rows; also if a group is left empty.
+
+    Examples:
+        >>> from fedgt.design import quasi_cyclic
+        >>> design = quasi_cyclic([[[0], [1]], [[0, 1], [2]]], size=3)
+        >>> design.matrix.shape
+        (6, 6)
     """
     widths = {len(row) for row in shifts}
     if size < 1 or len(widths) != 1 or widths == {0}:
@@ -75,6 +81,13 @@ def drawn_quasi_cyclic(clients: int, groups: int, *, size: int, per_client: int,
 
     Raises:
         DesignError: If the size does not divide the clients, w is impossible, or a group is left empty.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.design import drawn_quasi_cyclic
+        >>> design = drawn_quasi_cyclic(12, 6, size=3, per_client=2, rng=np.random.default_rng(0))
+        >>> design.matrix.sum(axis=0).tolist()
+        [2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2]
     """
     check_size(clients, groups)
     if size < 1 or clients < 1 or clients % size or groups < 1:

@@ -36,6 +36,12 @@ def shortened(design: Design, clients: int, *, rng: np.random.Generator | None =
     Raises:
         DesignError: If the number of clients is impossible, or the choice (20 random choices) leaves a group empty, a client
             untested or two groups equal.
+
+    Examples:
+        >>> from fedgt.design import named_design, shortened
+        >>> design = shortened(named_design("bch-15x8"), 12)
+        >>> design.clients, design.groups
+        (12, 8)
     """
     return _cut(design, clients, rng, "shortened")
 
@@ -55,6 +61,12 @@ def punctured(design: Design, clients: int, *, rng: np.random.Generator | None =
     Raises:
         DesignError: If the number of clients is impossible, or the choice (20 random choices) leaves no group, an empty
             group, a client untested or two groups equal.
+
+    Examples:
+        >>> from fedgt.design import named_design, punctured
+        >>> design = punctured(named_design("bch-15x8"), 13)
+        >>> design.clients, design.groups
+        (13, 6)
     """
     return _cut(design, clients, rng, "punctured")
 

@@ -26,6 +26,13 @@ def faults(design: Design, *, privacy: int = 1) -> tuple[str, ...]:
 
     Raises:
         DesignError: If the promise is impossible for that many clients.
+
+    Examples:
+        >>> from fedgt.design import faults, from_matrix
+        >>> for fault in faults(from_matrix([[1, 1, 0], [0, 1, 1]]), privacy=3):
+        ...     print(fault)
+        group 0 has 2 members (clients 0, 1), fewer than the promised r = 3; enlarge it, or promise at most 2
+        group 1 has 2 members (clients 1, 2), fewer than the promised r = 3; enlarge it, or promise at most 2
     """
     if not 1 <= privacy <= design.clients:
         raise DesignError(
@@ -54,6 +61,11 @@ def checked(design: Design, *, privacy: int = 1) -> Design:
 
     Raises:
         DesignError: If it has; the message names every fault (see `faults`).
+
+    Examples:
+        >>> from fedgt.design import checked, named_design
+        >>> checked(named_design("bch-15x8"), privacy=4).name
+        'bch-15x8'
     """
     found = faults(design, privacy=privacy)
     if found:

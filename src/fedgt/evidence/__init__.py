@@ -9,6 +9,7 @@ from fedgt.evidence.by_margins.hypotheses import FEWEST_CLASSES, Hypothesis, cla
 from fedgt.evidence.by_margins.margin_evidence import MarginEvidence
 from fedgt.evidence.by_margins.second_opinion import SecondOpinion
 from fedgt.evidence.by_margins.spread import label_spread
+from fedgt.evidence.by_margins.standing_out import classes_to_compare
 from fedgt.evidence.compare import GradedScreen, graded_screen, left_out, too_few
 from fedgt.evidence.contrast import Contrasts, contrasts
 from fedgt.evidence.decide import GradedDecoding, decode_graded, sparse_prior
@@ -37,6 +38,7 @@ __all__ = [
     "checked_scores",
     "class_losses",
     "class_steps",
+    "classes_to_compare",
     "contrasts",
     "damage",
     "decode_graded",

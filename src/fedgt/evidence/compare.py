@@ -6,7 +6,7 @@ validation margins is `margin_screen`.
 """
 
 from dataclasses import dataclass
-from itertools import combinations
+from math import comb
 from typing import Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ from fedgt.errors import ShapeError
 from fedgt.evidence.by_margins.margin_evidence import MarginEvidence
 from fedgt.evidence.contrast import Contrasts, contrasts
 from fedgt.evidence.harm import damage
+from fedgt.evidence.layer import Layer, layer_of
 from fedgt.evidence.line import ShiftEvidence, shift_evidence
 from fedgt.evidence.several_tests import one_line
 from fedgt.evidence.weights import Compared, GradedEvidence, Rows, mixed
@@ -27,9 +28,6 @@ _ROUNDING = 1e-24
 
 _ALL_ROWS = 0.5
 """Prior probability that an attack moves all rows of the classification layer, not those of two classes."""
-
-_MOST_CLASSES = 64
-"""Pairs of classes are looked at up to this number of classes."""
 
 GradedStatus = Literal["tested", "no-difference", "too-few-groups"]
 
@@ -46,6 +44,16 @@ class GradedScreen:
         loss: float64[groups]: balanced validation loss of each group mean in nats; NaN where not tested.
         status: `tested`; `no-difference` (all group means are equal); `too-few-groups`.
         reason: The same in plain words, with the groups that were left out and why.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.evidence import graded_screen
+        >>> matrix = named_design("graded-15x10-b").matrix
+        >>> same = np.zeros((10, 4, 50))
+        >>> found = graded_screen(same, np.full((10, 4), 0.3), weights=matrix, samples=[100] * 15, erased=[False] * 10)
+        >>> found.status, found.evidence is None
+        ('no-difference', True)
     """
 
     evidence: GradedEvidence | MarginEvidence | None
@@ -87,6 +95,22 @@ def graded_screen(
 
     Raises:
         ShapeError: If the shapes do not fit, or there are not more features than groups.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.evidence import decode_graded, graded_screen
+        >>> matrix, rng = named_design("graded-15x10-b").matrix, np.random.default_rng(0)
+        >>> weights, attackers = matrix / matrix.sum(axis=1, keepdims=True), [2, 5, 11]
+        >>> layers = rng.normal(size=(15, 4, 50))  # what each client's layer differs by: four classes, 50 inputs
+        >>> layers[attackers, 1] += 2.0  # all of them push class 1
+        >>> losses = np.full((10, 4), 0.3) + rng.normal(scale=0.01, size=(10, 4))
+        >>> losses[:, 1] += weights[:, attackers].sum(axis=1)  # and its loss rises in their groups
+        >>> means = np.tensordot(weights, layers, axes=1)
+        >>> found = graded_screen(means, losses, weights=weights, samples=[100] * 15, erased=[False] * 10)
+        >>> suspects = decode_graded([found.evidence], clients=15, largest=7).flagged
+        >>> suspects.nonzero()[0].tolist()
+        [2, 5, 11]
     """
     layers, losses = as_numbers(features, "features"), as_numbers(class_losses, "losses")
     closed, w = as_flags(erased, "erasures"), as_numbers(weights, "weights")
@@ -101,7 +125,8 @@ def graded_screen(
             "entry per group is needed in each"
         )
     rows = layers.reshape(len(layers), -1)
-    broken = ~closed & ~(np.abs(rows) < LARGEST_USABLE).all(axis=1)
+    # Row by row, here and below: a layer of a thousand classes is not copied more often than it must be.
+    broken = ~closed & ~np.array([(np.abs(row) < LARGEST_USABLE).all() for row in rows], dtype=np.bool_)
     observed = ~np.isnan(losses[~closed & ~broken]).all(axis=0)
     needed = observed if label is None else observed & (np.arange(losses.shape[1]) == label)
     unscored = ~closed & ~broken & ~((np.abs(losses[:, needed]) < LARGEST_USABLE).all(axis=1) & needed.any())
@@ -115,13 +140,11 @@ def graded_screen(
         return too_few(tested, loss, omitted)
     # One centred copy of the group means; everything else follows from its scalar products.
     centred = rows[tested]
-    scale = float((centred**2).max(initial=0.0))
+    scale = max((float(np.abs(row).max(initial=0.0)) ** 2 for row in centred), default=0.0)
     centred -= centred.mean(axis=0)
-    classes = layers.shape[1] if layers.ndim == 3 else 1
-    products = _products(centred.reshape(len(centred), classes, -1))
-    total = np.trace(products, axis1=0, axis2=1).T if classes > 1 else products[0, 0]
-    equal = float(np.trace(total)) <= _ROUNDING * scale * rows.shape[1]
-    hypotheses = [] if equal else _hypotheses(products, total, parts, rows)
+    layer = layer_of(centred.reshape(len(centred), layers.shape[1] if layers.ndim == 3 else 1, -1), parts)
+    equal = float(np.trace(layer.total)) <= _ROUNDING * scale * rows.shape[1]
+    hypotheses = [] if equal else _hypotheses(layer, parts)
     mixture = mixed(hypotheses)
     if mixture is None:
         return no_difference(tested, loss, omitted)
@@ -140,49 +163,35 @@ def graded_screen(
     return GradedScreen(
         evidence=evidence,
         tested=tested,
-        projection=_along(tested, _of_rows(products, total, strongest.labels), parts, strongest.shift),
+        projection=_along(tested, layer.of_rows(strongest.labels), parts, strongest.shift),
         loss=loss,
         status="tested",
         reason=f"{int(tested.sum())} groups compared along {parts.size} contrasts; the strongest line, in {where}, has "
         f"signal-to-noise {strongest.shift.signal:.3g}, and {strongest.shift.effective_features:.3g} features vary "
-        f"independently{omitted}",
+        f"independently{_paired(layer)}{omitted}",
     )
 
 
-def _products(centred: FloatArray) -> FloatArray:
-    """float64[classes, classes, groups, groups]: scalar products of the rows of the layer; [1, 1, ...] for many classes."""
-    groups, classes, inputs = centred.shape
-    if classes > _MOST_CLASSES:
-        flat = centred.reshape(groups, -1)
-        return (flat @ flat.T)[None, None]
-    flat = centred.transpose(1, 0, 2).reshape(classes * groups, inputs)
-    products: FloatArray = (flat @ flat.T).reshape(classes, groups, classes, groups).transpose(0, 2, 1, 3)
-    return products
-
-
-def _of_rows(products: FloatArray, total: FloatArray, labels: tuple[int, ...]) -> FloatArray:
-    """float64[groups, groups]: scalar products of all rows, or of the difference of two."""
-    if not labels:
-        return total
-    s, t = labels
-    difference: FloatArray = products[s, s] + products[t, t] - products[s, t] - products[t, s]
-    return difference
-
-
-def _hypotheses(products: FloatArray, total: FloatArray, parts: Contrasts, rows: FloatArray) -> list[Rows]:
-    """All rows, and every pair of rows against each other where a row has more inputs than there are contrasts."""
-    classes = len(products)
-    inputs = rows.shape[1] // classes
-    pairs = list(combinations(range(classes), 2)) if classes > 1 and inputs > parts.size else []
-    priors = {(): _ALL_ROWS if pairs else 1.0} | {pair: (1 - _ALL_ROWS) / len(pairs) for pair in pairs}
+def _hypotheses(layer: Layer, parts: Contrasts) -> list[Rows]:
+    """All rows, and pairs of rows against each other where a row has more inputs than there are contrasts."""
+    pairs = layer.pairs()
+    of_a_pair = (1 - _ALL_ROWS) / max(comb(layer.classes, 2), 1)  # also where only some pairs are worth a look
     found = []
-    for labels, prior in priors.items():
-        gram = parts.transform @ _of_rows(products, total, labels) @ parts.transform.T
-        features = inputs if labels else rows.shape[1]
+    for labels in [(), *pairs]:
+        gram = parts.transform @ layer.of_rows(labels) @ parts.transform.T
+        features = layer.inputs if labels else layer.classes * layer.inputs
         line = shift_evidence(gram, parts.shifts, features=features)
+        prior = of_a_pair if labels else _ALL_ROWS if pairs else 1.0
         if line is not None:
             found.append(Rows(labels=labels, log_prior=float(np.log(prior)), gram=gram, features=features, shift=line))
     return found
+
+
+def _paired(layer: Layer) -> str:
+    """Which classes are not looked at pair by pair; empty if all are."""
+    if not 0 < len(layer.paired) < layer.classes:
+        return ""
+    return f"; of {layer.classes} classes the {len(layer.paired)} that stand out most are compared pair by pair"
 
 
 def _along(tested: BoolArray, products: FloatArray, parts: Contrasts, line: ShiftEvidence) -> FloatArray:
@@ -197,7 +206,14 @@ def _along(tested: BoolArray, products: FloatArray, parts: Contrasts, line: Shif
 
 
 def too_few(tested: BoolArray, loss: FloatArray, omitted: str) -> GradedScreen:
-    """What a screen says where there are fewer than two contrasts."""
+    """What a screen says where there are fewer than two contrasts.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.evidence import too_few
+        >>> too_few(np.array([True, False]), np.array([0.3, np.nan]), "").status
+        'too-few-groups'
+    """
     return GradedScreen(
         evidence=None,
         tested=tested,
@@ -222,7 +238,14 @@ def no_difference(tested: BoolArray, loss: FloatArray, omitted: str) -> GradedSc
 
 
 def left_out(closed: BoolArray, broken: BoolArray, unscored: BoolArray) -> str:
-    """Which groups are not compared, and why; empty if all are."""
+    """Which groups are not compared, and why; empty if all are.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.evidence import left_out
+        >>> print(left_out(np.array([False, True]), np.array([False, False]), np.array([False, False])))
+        ; left out: group 1 (sum not opened)
+    """
     causes = ((closed, "sum not opened"), (broken, "features not finite"), (unscored, "validation loss not finite"))
     parts = [
         f"group{'s' if mask.sum() > 1 else ''} {', '.join(map(str, np.flatnonzero(mask).tolist()))} ({cause})"

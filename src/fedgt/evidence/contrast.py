@@ -39,6 +39,14 @@ class Contrasts:
             which the noise of one client of mean sample count is 1.
         noise: float64[contrasts, clients]: how far each client's own noise moves the contrasts, in units of its deviation.
             Rows are orthonormal.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.evidence import contrasts
+        >>> parts = contrasts(named_design("graded-15x10-b").matrix, [100] * 15)
+        >>> bool(np.allclose(parts.transform @ np.ones(10), 0.0))  # what is common to all groups cancels
+        True
     """
 
     transform: FloatArray
@@ -76,6 +84,13 @@ def contrasts(weights: npt.ArrayLike, samples: npt.ArrayLike) -> Contrasts:
     Raises:
         ShapeError: If the shapes do not fit, or a number is negative or not finite.
         DesignError: If a group is empty.
+
+    Examples:
+        >>> from fedgt import named_design
+        >>> from fedgt.evidence import contrasts
+        >>> parts = contrasts(named_design("graded-15x10-b").matrix, [100] * 15)
+        >>> parts.size, parts.shifts.shape
+        (9, (9, 15))
     """
     w, n = as_numbers(weights, "weights"), as_numbers(samples, "sample counts")
     if w.ndim != 2 or n.shape != w.shape[1:]:
@@ -84,7 +99,9 @@ def contrasts(weights: npt.ArrayLike, samples: npt.ArrayLike) -> Contrasts:
     if not (np.isfinite(w).all() and (w >= 0).all() and np.isfinite(n).all() and (n[taking_part] > 0).all()):
         raise ShapeError("weights must be finite and not negative, and the sample counts of all members positive")
     if len(w) and (w.sum(axis=1) <= 0).any():
-        raise DesignError(f"group {int(np.flatnonzero(w.sum(axis=1) <= 0)[0])} has no member; leave it out")
+        raise DesignError(
+            f"group {int(np.flatnonzero(w.sum(axis=1) <= 0)[0])} has no member (its weights are 0); leave it out"
+        )
     none = np.zeros((0, len(n)))
     nothing = Contrasts(transform=np.zeros((0, len(w))), shifts=none, noise=none)
     if len(w) < 2:

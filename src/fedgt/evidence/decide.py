@@ -72,6 +72,12 @@ class GradedDecoding:
             nobody is accused); `undecided` (some client is); `unexplained` (the groups
             differ along a line that no set of clients explains); `no-evidence` (nothing could be compared).
         reason: The same in plain words.
+
+    Examples:
+        >>> from fedgt.evidence import decode_graded
+        >>> found = decode_graded([], clients=15, largest=7)  # no test round had anything to compare
+        >>> found.status, int(found.flagged.sum())
+        ('no-evidence', 0)
     """
 
     posterior: FloatArray
@@ -107,6 +113,11 @@ def sparse_prior(clients: int, largest: int, *, nobody: float = 0.5) -> CountPri
 
     Raises:
         SpecError: If the numbers are out of range.
+
+    Examples:
+        >>> from fedgt.evidence import sparse_prior
+        >>> sparse_prior(15, 5, nobody=0.5).weights.round(3).tolist()
+        [0.5, 0.1, 0.1, 0.1, 0.1, 0.1]
     """
     if not 0 < nobody < 1:
         raise SpecError(f"P(nobody malicious) = {nobody}; a probability between 0 and 1 is needed")
@@ -140,6 +151,19 @@ def decode_graded(
     Raises:
         SpecError: If a number is out of range.
         DesignError: If there are too many sets to score.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.evidence import decode_graded, graded_screen
+        >>> matrix, rng = named_design("graded-15x10-b").matrix, np.random.default_rng(0)
+        >>> means = matrix @ rng.normal(size=(15, 200)) / matrix.sum(axis=1, keepdims=True)
+        >>> losses = rng.normal(0.3, 0.01, size=(10, 4))
+        >>> screen = graded_screen(
+        ...     means.reshape(10, 4, 50), losses, weights=matrix, samples=[100] * 15, erased=[False] * 10
+        ... )
+        >>> decode_graded([screen.evidence], clients=15, largest=7).status  # honest clients only
+        'nobody'
     """
     if not 0 <= beta <= 1:
         raise SpecError(f"beta = {beta}; a number from 0 to 1 is needed")

@@ -7,16 +7,15 @@ having looked at several when it names one (Holm 1979).
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtr
-from scipy.stats import t as student
 
 from fedgt.errors import ShapeError
 from fedgt.evidence.contrast import Contrasts, Moved, moved
-from fedgt.types import BoolArray, FloatArray, as_numbers, frozen
+from fedgt.types import BoolArray, FloatArray, IntArray, as_numbers, frozen
 
 _SHARE = 0.5
 """Power of the likelihood of the losses: they come from the same models as the line, and are not independent of it."""
@@ -38,7 +37,26 @@ _TINY = float(np.finfo(np.float64).tiny)
 _ROUNDING = 1e-12
 """Losses that differ by less than this fraction of their size are equal."""
 
+_MOST_PRODUCTS = 1 << 20
+"""Losses times sets that are looked at together."""
+
 AttackKind = Literal["targeted", "untargeted", "none"]
+
+
+class _Along(NamedTuple):
+    """How the losses move along sets: the class that moves most, and the balanced loss.
+
+    Attributes:
+        largest: float64[B]: product of the loss that moves most with what the set moves; 0 if that is nothing.
+        most: int64[B]: which class it is.
+        overall: float64[B]: the same product of the balanced loss.
+        squared: float64[B]: the squared length of what the set moves; 1 if that is nothing.
+    """
+
+    largest: FloatArray
+    most: IntArray
+    overall: FloatArray
+    squared: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,6 +67,16 @@ class Damage:
         shifts: float64[contrasts, clients]; see `Contrasts`.
         by_class: float64[contrasts, classes with samples]: of the mean loss of each class.
         classes: int64[classes with samples]: which classes these are.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.evidence import contrasts, damage
+        >>> matrix, rng = named_design("graded-15x10-b").matrix, np.random.default_rng(0)
+        >>> losses = 0.3 + 0.1 * matrix[:, [[2], [5]]].sum(axis=1) + rng.normal(scale=0.01, size=(10, 1))
+        >>> found = damage(contrasts(matrix, [100] * 15), losses)
+        >>> found.p_value(np.isin(np.arange(15), [2, 5]).astype(float)) < 0.01
+        True
     """
 
     shifts: FloatArray
@@ -67,8 +95,8 @@ class Damage:
             sets: bool[B, clients].
             shift: What `moved` says of them, if it is known.
         """
-        products, squared = self._along(sets, shift)
-        both: FloatArray = self._harmful(products, squared) + self._risen(products, squared)
+        along = self._along(sets, shift)
+        both: FloatArray = self._harmful(along) + self._risen(along)
         return both
 
     def p_value(self, posterior: FloatArray) -> float:
@@ -82,21 +110,25 @@ class Damage:
         """
         along = posterior[None] @ self.shifts.T
         freedom = len(self.shifts) - 1
-        by_class = student.sf(self._t(along, self.by_class)[1][0], freedom)
-        overall = student.sf(self._t(along, self.by_class.mean(axis=1, keepdims=True))[1][0, 0], freedom)
+        by_class = stdtr(freedom, -self._t(along, self.by_class)[1][0])
+        overall = stdtr(freedom, -self._t(along, self.by_class.mean(axis=1, keepdims=True))[1][0, 0])
         return min(1.0, 2.0 * float(min(overall, by_class.min() * by_class.size)))
 
-    def _along(self, sets: BoolArray | FloatArray, shift: Moved | None = None) -> tuple[FloatArray, FloatArray]:
-        """Products of the losses with what each set moves, float64[B, classes], and its squared length, float64[B].
-
-        Where a set moves nothing the products are 0 and the length 1.
-        """
+    def _along(self, sets: BoolArray | FloatArray, shift: Moved | None = None) -> _Along:
         known = moved(self.shifts, sets) if shift is None else shift
-        products: FloatArray = known.along @ self.by_class
-        products[~known.able] = 0.0
-        return products, known.squared
+        most = np.zeros(len(known.squared), dtype=np.int64)
+        largest = np.zeros(len(most))
+        # A few sets at a time: with many classes the losses of all sets would not fit into memory.
+        step = max(1, _MOST_PRODUCTS // max(1, self.by_class.shape[1]))
+        for start in range(0, len(most), step):
+            part = slice(start, start + step)
+            products: FloatArray = known.along[part] @ self.by_class
+            most[part] = np.abs(products).argmax(axis=1)
+            largest[part] = products[np.arange(len(products)), most[part]]
+        overall = known.along @ self.by_class.mean(axis=1)
+        return _Along(np.where(known.able, largest, 0.0), most, np.where(known.able, overall, 0.0), known.squared)
 
-    def _harmful(self, products: FloatArray, squared: FloatArray) -> FloatArray:
+    def _harmful(self, found: _Along) -> FloatArray:
         """float64[B]: log of the probability of harm rather than good; log(1/2) where nothing tells.
 
         Half the weight is on the balanced loss, half on the class whose loss moves most with the set: both are signs, so
@@ -104,23 +136,19 @@ class Damage:
         """
         energies = np.einsum("kc,kc->c", self.by_class, self.by_class)
         mean = self.by_class.mean(axis=1)
-        most = np.abs(products).argmax(axis=1)
-        largest = products[np.arange(len(products)), most]
-        overall = products @ np.full(products.shape[1], 1.0 / products.shape[1])
         freedom = len(self.shifts) - 1
-        both = _harm_of(largest / np.sqrt(np.maximum(squared * energies[most], _TINY)), freedom)
-        both += _harm_of(overall / np.sqrt(np.maximum(squared * float(mean @ mean), _TINY)), freedom)
+        both = _harm_of(found.largest / np.sqrt(np.maximum(found.squared * energies[found.most], _TINY)), freedom)
+        both += _harm_of(found.overall / np.sqrt(np.maximum(found.squared * float(mean @ mean), _TINY)), freedom)
         harm: FloatArray = np.log(both / 2.0)
         return harm
 
-    def _risen(self, products: FloatArray, squared: FloatArray) -> FloatArray:
+    def _risen(self, found: _Along) -> FloatArray:
         """float64[B]: log-likelihood ratio of the balanced loss moving along each set against noise alone; tempered."""
         mean = self.by_class.mean(axis=1)
         size = float(mean @ mean)
         if not size > 0:
-            return np.zeros(len(products))
-        overall = products @ np.full(products.shape[1], 1.0 / products.shape[1])
-        explained = np.minimum(overall**2 / squared / size, 1.0)
+            return np.zeros(len(found.squared))
+        explained = np.minimum(found.overall**2 / found.squared / size, 1.0)
         ratio = _rise_of(explained, len(mean))
         ratio[explained <= 0] = 0.0
         return ratio
@@ -195,6 +223,18 @@ class LabelFinding:
         labels: The classes that get significantly worse, worst first.
         rises: Their rises: mean loss of a group of malicious clients only less that of a group without any, in nats.
         p_values: Holm-corrected.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.evidence import contrasts, damage, label_under_attack
+        >>> matrix, rng = named_design("graded-15x10-b").matrix, np.random.default_rng(0)
+        >>> losses = 0.3 + rng.normal(scale=0.01, size=(10, 3))
+        >>> losses[:, 1] += 0.1 * matrix[:, [2, 5]].sum(axis=1)
+        >>> suspects = np.isin(np.arange(15), [2, 5]).astype(float)
+        >>> found = label_under_attack(damage(contrasts(matrix, [100] * 15), losses), suspects)
+        >>> found.kind, found.labels
+        ('targeted', (1,))
     """
 
     kind: AttackKind
@@ -214,6 +254,15 @@ def damage(parts: Contrasts, class_losses: npt.ArrayLike, *, label: int | None =
 
     Raises:
         ShapeError: If the shapes do not fit, a loss is not finite, or no class (or not the given label) has a sample.
+
+    Examples:
+        >>> from fedgt import named_design
+        >>> from fedgt.evidence import contrasts, damage
+        >>> matrix = named_design("graded-15x10-b").matrix
+        >>> hurt = matrix[:, [2, 5]].sum(axis=1)  # groups with clients 2 and 5 lose more
+        >>> losses = [[0.3 + 0.2 * number, 0.4] for number in hurt]
+        >>> damage(contrasts(matrix, [100] * 15), losses).classes.tolist()
+        [0, 1]
     """
     losses = as_numbers(class_losses, "losses")
     if losses.ndim != 2 or len(losses) != parts.transform.shape[1]:
@@ -241,10 +290,20 @@ def label_under_attack(found: Damage, posterior: npt.ArrayLike) -> LabelFinding:
     Args:
         found: The losses.
         posterior: float[clients]: P(malicious), or the accused clients as 0 and 1.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.evidence import contrasts, damage, label_under_attack
+        >>> matrix, rng = named_design("graded-15x10-b").matrix, np.random.default_rng(0)
+        >>> losses = 0.3 + rng.normal(scale=0.01, size=(10, 3))  # no class gets worse with anybody
+        >>> suspects = np.isin(np.arange(15), [2, 5]).astype(float)
+        >>> label_under_attack(damage(contrasts(matrix, [100] * 15), losses), suspects).kind
+        'none'
     """
     moved = np.asarray(posterior, dtype=np.float64)[None] @ found.shifts.T
     slopes, t = found._t(moved, found.by_class)
-    raw = student.sf(t[0], len(found.shifts) - 1)
+    raw = stdtr(len(found.shifts) - 1, -t[0])
     order = np.argsort(raw, kind="stable")
     corrected = np.minimum(np.maximum.accumulate(raw[order] * np.arange(len(raw), 0, -1)), 1.0)
     worse = order[corrected < _SIGNIFICANT]

@@ -73,8 +73,12 @@ class ShiftEvidence:
         object.__setattr__(self, "direction", frozen(self.direction, np.float64))
 
     def log_likelihood(self, sets: BoolArray) -> FloatArray:
-        """float64[B]: log p(contrasts | exactly these are malicious), up to a constant; `nobody` for the empty set."""
-        likelihood: FloatArray = np.where(sets.any(axis=1), self.line + self.explained(sets), self.nobody)
+        """float64[B]: log p(contrasts | exactly these are malicious), up to a constant.
+
+        `nobody` for the empty set and for a set that moves no contrast: the sums are the same with and without it.
+        """
+        shift = moved(self.shifts, sets)
+        likelihood: FloatArray = np.where(shift.able, self.line + self.explained(sets, shift), self.nobody)
         return likelihood
 
     def some(self) -> float:
@@ -223,6 +227,28 @@ def shift_evidence(
     values = np.maximum(values, _FLOOR * float(values.mean()))
     table = sphericity(len(values), features)
     return _line(values, vectors[:, 0], shifts, table, effective_features)
+
+
+def line_evidence(grams: FloatArray, *, features: int) -> FloatArray:
+    """float64[B]: by how many nats there is a line in each Gram matrix, against noise: `some` of `shift_evidence`.
+
+    Args:
+        grams: float64[B, k, k], Y Y^T of contrasts Y, k of at least 2; 0 where nothing differs.
+        features: The number of features that Y has.
+
+    Raises:
+        ShapeError: If there are not more features than contrasts.
+    """
+    values = np.linalg.eigvalsh(grams)[:, ::-1]
+    equal = ~(values.sum(axis=1) > 0)
+    values[equal] = 1.0
+    values = np.maximum(values, _FLOOR * values.mean(axis=1, keepdims=True))
+    table = sphericity(values.shape[1], features)
+    stretched = np.concatenate([np.ones(1), 1.0 + _SIGNALS])
+    evidence = np.stack([table.log_evidence(statistic(one, stretched)) for one in values])
+    line = np.logaddexp.reduce(evidence[:, 1:], axis=1) - np.log(len(_SIGNALS))
+    some: FloatArray = np.where(equal, 0.0, TEMPER * (line - evidence[:, 0]))
+    return some
 
 
 def _line(

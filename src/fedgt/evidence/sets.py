@@ -25,7 +25,13 @@ _SMALL = 1e-280
 
 
 def largest_scored(clients: int, *, most: int = MAX_SETS) -> int:
-    """The largest q such that there are no more sets of at most q of so many clients: 8 of 30, 6 of 50 by default."""
+    """The largest q such that there are no more sets of at most q of so many clients: 8 of 30, 6 of 50 by default.
+
+    Examples:
+        >>> from fedgt.evidence import largest_scored
+        >>> largest_scored(15), largest_scored(30), largest_scored(50)
+        (15, 8, 6)
+    """
     total, size = 1, 0
     while size < clients and total + comb(clients, size + 1) <= most:
         size += 1
@@ -44,6 +50,16 @@ class SetPosterior:
         best: The most probable sets, most probable first.
         tied: How many sets are as probable as the best one (within 1e-9 nats).
         sets: How many sets were scored.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.evidence import decode_sets, sparse_prior
+        >>> class NothingIsKnown:
+        ...     def log_likelihood(self, sets):
+        ...         return np.zeros(len(sets))
+        >>> found = decode_sets(NothingIsKnown(), clients=6, prior=sparse_prior(6, 2))
+        >>> found.sets, found.count.round(3).tolist()  # the prior comes back
+        (22, [0.5, 0.25, 0.25])
     """
 
     log_odds: FloatArray
@@ -77,6 +93,16 @@ def decode_sets(
         ShapeError: If the prior does not fit, or the evidence does not answer for each set.
         DesignError: If there are more than 20 million sets.
         ContradictoryOutcomesError: If every set is impossible.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.evidence import decode_sets, sparse_prior
+        >>> class OnlyTwoAndFive:
+        ...     def log_likelihood(self, sets):
+        ...         return np.where(sets[:, [2, 5]].all(axis=1) & (sets.sum(axis=1) == 2), 9.0, 0.0)
+        >>> found = decode_sets(OnlyTwoAndFive(), clients=6, prior=sparse_prior(6, 2), best=1)
+        >>> found.best[0].clients
+        (2, 5)
     """
     limit = clients if largest is None else largest
     if isinstance(prior, CountPrior):

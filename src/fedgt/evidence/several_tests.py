@@ -36,6 +36,11 @@ def together(tests: Sequence[SetEvidence]) -> list[SetEvidence]:
     """Evidence of the test rounds of the same clients, ready to be added up.
 
     Where outputs were compared, in two rounds or more and on the same classes, they become one evidence; the rest stays.
+
+    Examples:
+        >>> from fedgt.evidence import together
+        >>> together([])  # evidence of weights stays apart and adds up; that of outputs becomes one
+        []
     """
     kinds: dict[tuple[int, ...], list[GradedEvidence]] = {}
     found: list[SetEvidence] = []

@@ -29,6 +29,16 @@ def evidence_of_difference(
 
     Raises:
         ShapeError: If the shapes do not fit, or there are not more features than groups.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.evidence import SIGNIFICANT, evidence_of_difference
+        >>> matrix, rng = named_design("bch-15x8").matrix, np.random.default_rng(0)
+        >>> means = matrix @ rng.normal(size=(15, 200))  # honest clients only
+        >>> nats = evidence_of_difference(means, weights=matrix, samples=[100] * 15, erased=[False] * 8)
+        >>> nats < SIGNIFICANT
+        True
     """
     means, closed, w = as_numbers(layer, "group means"), as_flags(erased, "erasures"), as_numbers(weights, "weights")
     if means.ndim != 2 or closed.shape != means.shape[:1] or w.ndim != 2 or len(w) != len(means):

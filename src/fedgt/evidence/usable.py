@@ -29,6 +29,13 @@ class UsableScores:
         kept: bool[samples]: which samples are left.
         rounded: bool[samples left]: where some model's score was minus infinity.
         note: What was left out or replaced, in plain words; empty if nothing was.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.evidence import usable_scores
+        >>> scores = usable_scores([np.array([[0.0, -np.inf], [2.0, 1.0]])], np.array([0, 1]))
+        >>> scores.rounded.tolist(), scores.models[0].tolist()
+        ([True, False], [[0.0, 0.0], [2.0, 1.0]])
     """
 
     models: tuple[FloatArray | None, ...]
@@ -49,7 +56,13 @@ class UsableScores:
         For means of scores, whose noise is compared between classes: a mean of raised scores moves less than the models do,
         and least in the classes that are raised most.
         """
-        left = ~self.rounded
+        return self._only(~self.rounded)
+
+    def of_classes(self, classes: IntArray) -> "UsableScores":
+        """The same, only with the samples of these classes; each model scores all classes as before."""
+        return self._only(np.isin(self.labels, classes))
+
+    def _only(self, left: BoolArray) -> "UsableScores":
         kept = self.kept.copy()
         kept[kept] = left
         return replace(
@@ -57,12 +70,19 @@ class UsableScores:
             models=tuple(None if one is None else one[left] for one in self.models),
             labels=self.labels[left],
             kept=kept,
-            rounded=np.zeros(int(left.sum()), dtype=np.bool_),
+            rounded=self.rounded[left],
         )
 
 
 def unscored(scores: FloatArray) -> BoolArray:
-    """bool[samples]: without a usable score: NaN or plus infinity for some class, or minus infinity for all."""
+    """bool[samples]: without a usable score: NaN or plus infinity for some class, or minus infinity for all.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.evidence import unscored
+        >>> unscored(np.array([[0.0, 1.0], [np.nan, 1.0], [-np.inf, 1.0]])).tolist()
+        [False, True, False]
+    """
     nothing = np.isneginf(scores).all(axis=1)
     bad: BoolArray = np.asarray((np.isnan(scores) | np.isposinf(scores)).any(axis=1) | nothing, dtype=np.bool_)
     return bad
@@ -75,6 +95,13 @@ def usable_scores(models: Sequence[FloatArray | None], labels: IntArray) -> Usab
         models: float64[samples, classes] of each model; None where there is none. The classes of which the first model
             scores a sample are those of which the others must.
         labels: int64[samples].
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.evidence import usable_scores
+        >>> scores = usable_scores([np.array([[0.0, 1.0], [np.nan, 1.0], [2.0, 1.0]])], np.array([1, 0, 0]))
+        >>> scores.kept.tolist(), scores.note
+        ([True, False, True], 'validation sample 1 (class 0) left out: some model gives no finite score')
     """
     bad = [None if one is None else unscored(one) for one in models]
     first = np.zeros(len(labels), dtype=np.bool_) if bad[0] is None else bad[0]

@@ -84,6 +84,8 @@ class MixedEvidence:
     def log_likelihood(self, sets: BoolArray | FloatArray, shift: Moved | None = None) -> FloatArray:
         """float64[B]: log-likelihood ratio of each set against noise; for the empty set, of honest clients against noise.
 
+        A set that moves no contrast leaves the sums as honest clients do: it has the likelihood of the empty set.
+
         Args:
             sets: bool[B, clients].
             shift: How far they move the contrasts of the first hypothesis, if it is known.
@@ -96,7 +98,7 @@ class MixedEvidence:
             same = np.array_equal(one.shift.shifts, first)
             ratios[number] = one.weight + one.shift.explained(members, known if same else None)
         likelihood = ratios[0] if len(ratios) == 1 else log_sum(ratios)
-        likelihood[~sets.any(axis=1)] = self.honest()
+        likelihood[~known.able] = self.honest()
         return likelihood
 
     def honest(self) -> float:
@@ -145,6 +147,20 @@ class GradedEvidence:
         compared: The contrasts themselves, if they are not of a layer; for `together`.
         tests: How many test rounds these are.
         opinion: A second kind of evidence, bool[B, clients] -> float64[B] in nats, if there is one; see `LayeredEvidence`.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.evidence import graded_screen
+        >>> matrix, rng = named_design("graded-15x10-b").matrix, np.random.default_rng(0)
+        >>> means = matrix @ rng.normal(size=(15, 200)) / matrix.sum(axis=1, keepdims=True)
+        >>> losses = rng.normal(0.3, 0.01, size=(10, 4))
+        >>> found = graded_screen(
+        ...     means.reshape(10, 4, 50), losses, weights=matrix, samples=[100] * 15, erased=[False] * 10
+        ... )
+        >>> nobody, one = np.zeros((1, 15), dtype=bool), np.eye(15, dtype=bool)[:1]
+        >>> bool(found.evidence.log_likelihood(one)[0] < found.evidence.log_likelihood(nobody)[0] + 3)  # honest clients only
+        True
     """
 
     hypotheses: tuple[Rows, ...]

@@ -24,6 +24,7 @@ from fedgt.evidence import (
     UsableScores,
     class_losses,
     class_steps,
+    classes_to_compare,
     decode_graded,
     evidence_of_difference,
     graded_screen,
@@ -45,7 +46,7 @@ from fedgt.federation.sums import mean_update, plus
 from fedgt.grouping import Grouping
 from fedgt.screen import ScreenResult, all_negative, cluster_screen, layer_features, measure
 from fedgt.secagg import GroupSum
-from fedgt.types import NEGATIVE, BoolArray, FloatArray, Outcomes, Parameters, SetEvidence
+from fedgt.types import NEGATIVE, BoolArray, FloatArray, IntArray, Outcomes, Parameters, SetEvidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -76,25 +77,70 @@ class Measured:
     label: LabelFinding | None = None
 
 
-def measured(
-    federation: Federation,
-    sums: Sequence[GroupSum],
-    parameters: Parameters,
-    grouping: Grouping,
-    validation: Validation,
-    screen: ScreenSettings,
-    decoding: DecodeSettings,
-    earlier: Sequence[SetEvidence],
-    heard: Mapping[str, int] | None,
-    seed: int,
-) -> Measured:
-    """Screen and decode, by the kind that the settings name.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GroupMeans:
+    """What a test compares.
+
+    Attributes:
+        start: The global model at the start of the round.
+        updates: The mean update of each group; None where no sum is open.
+        rows: float64[groups, clients]: the real weight of each client in each sum.
+        samples: float64[clients]: the number of samples of each client.
+    """
+
+    start: Parameters
+    updates: Sequence[Mapping[str, FloatArray] | None]
+    rows: FloatArray
+    samples: FloatArray
+
+    @property
+    def erased(self) -> BoolArray:
+        """bool[groups]: which groups have no open sum."""
+        return np.array([one is None for one in self.updates])
+
+    def scores(self, validation: Validation) -> UsableScores:
+        """What the first model and the mean of each open group say about the samples that they can be compared on."""
+        models = [self.start, *(None if one is None else plus(self.start, one) for one in self.updates)]
+        return usable_scores(
+            [None if one is None else np.asarray(validation.logits(one), dtype=np.float64) for one in models],
+            np.asarray(validation.labels),
+        )
+
+
+def group_means(
+    federation: Federation, sums: Sequence[GroupSum], parameters: Parameters, grouping: Grouping
+) -> GroupMeans:
+    """What the sums of a test give to compare.
 
     Args:
         federation: For the weights and sample counts of the clients.
         sums: Of all groups; those that are not open are erasures.
         parameters: The global model at the start of the round.
         grouping: With the members that each open sum is really over.
+    """
+    return GroupMeans(
+        start=parameters,
+        updates=[None if one.total is None else mean_update(one) for one in sums],
+        rows=real_rows(federation, grouping),
+        samples=np.array([federation.samples[client] for client in grouping.clients], dtype=np.float64),
+    )
+
+
+def measured(
+    test: GroupMeans,
+    grouping: Grouping,
+    validation: Validation,
+    screen: ScreenSettings,
+    decoding: DecodeSettings,
+    earlier: Sequence[SetEvidence] = (),
+    heard: Mapping[str, int] | None = None,
+    seed: int = 0,
+) -> Measured:
+    """Screen and decode, by the kind that the settings name.
+
+    Args:
+        test: The means of the groups.
+        grouping: Who is in them.
         validation: The server's validation set.
         screen: How groups are tested.
         decoding: How suspects are named.
@@ -103,40 +149,49 @@ def measured(
         seed: Of the clusters' starting positions.
     """
     if screen.kind != "graded":
-        binary = clusters_of(federation, sums, parameters, grouping, validation, screen, seed)
+        binary = clusters_of(test, validation, screen, seed)
         accused = decoded(grouping, binary.outcomes, decoding)
         return Measured(
             finding=from_outcomes(grouping, binary.outcomes, accused),
             screen=binary,
             decoding=accused,
             evidence=None,
-            compared=np.zeros(len(sums), dtype=np.bool_),
+            compared=np.zeros(len(test.rows), dtype=np.bool_),
             clean=np.equal(binary.outcomes.values, NEGATIVE),
             best=(),
             repeatable=False,
         )
-    graded = graded_of(federation, sums, parameters, grouping, validation, screen)
-    found = decode_graded(
-        together([*earlier, *([graded.evidence] if graded.evidence is not None else [])]),
-        clients=grouping.design.clients,
-        largest=decoding.largest_graded(grouping.design.clients, screen.features),
-        nobody=decoding.nobody,
-        beta=decoding.beta,
-        undecided=decoding.undecided,
+    graded = graded_of(test, validation, screen)
+    evidence = graded.evidence
+    found = suspects(
+        earlier if evidence is None else [*earlier, evidence], len(grouping.clients), screen=screen, decoding=decoding
     )
-    harmed = graded.evidence is not None and found.flagged.any()
     return Measured(
         finding=from_posterior(grouping, graded.tested, found, heard),
         screen=graded,
         decoding=found,
-        evidence=graded.evidence,
-        compared=graded.tested if graded.evidence is not None else np.zeros(len(sums), dtype=np.bool_),
+        evidence=evidence,
+        compared=graded.tested if evidence is not None else np.zeros(len(test.rows), dtype=np.bool_),
         clean=None,
         best=found.best,
         repeatable=screen.features != "margins",
-        label=label_under_attack(graded.evidence.damage, found.posterior)
-        if graded.evidence is not None and harmed
+        label=label_under_attack(evidence.damage, found.posterior)
+        if evidence is not None and found.flagged.any()
         else None,
+    )
+
+
+def suspects(
+    evidence: Sequence[SetEvidence], clients: int, *, screen: ScreenSettings, decoding: DecodeSettings
+) -> GradedDecoding:
+    """Whom graded evidence of one or more tests accuses, by the settings."""
+    return decode_graded(
+        together(evidence),
+        clients=clients,
+        largest=decoding.largest_graded(clients, screen.features),
+        nobody=decoding.nobody,
+        beta=decoding.beta,
+        undecided=decoding.undecided,
     )
 
 
@@ -162,50 +217,36 @@ def decoded(grouping: Grouping, outcomes: Outcomes, settings: DecodeSettings) ->
         return without_evidence(grouping.design.clients, strategy, "contradictory", str(error))
 
 
-def clusters_of(
-    federation: Federation,
-    sums: Sequence[GroupSum],
-    parameters: Parameters,
-    grouping: Grouping,
-    validation: Validation,
-    settings: ScreenSettings,
-    seed: int,
-) -> ScreenResult:
-    """The paper's screen, one bit a group; arguments as `graded_of`."""
-    utilities = np.full(len(sums), np.nan)
-    layers = np.full((len(sums), *parameters[settings.layer].shape), np.nan)
-    for i, one in enumerate(sums):
-        if one.total is not None:
-            layers[i] = plus(parameters, mean_update(one))[settings.layer]
-    used = _scores(parameters, sums, validation)
+def clusters_of(test: GroupMeans, validation: Validation, settings: ScreenSettings, seed: int) -> ScreenResult:
+    """The paper's screen, one bit a group."""
+    utilities = np.full(len(test.rows), np.nan)
+    layers = np.full((len(test.rows), *test.start[settings.layer].shape), np.nan)
+    for i, update in enumerate(test.updates):
+        if update is not None:
+            layers[i] = plus(test.start, update)[settings.layer]
+    used = test.scores(validation)
     for i, scores in enumerate(used.models[1:]):
         # A model without a score predicts nothing: its group is left out.
         if scores is not None and not unscored(scores).any():
             utilities[i] = measure(
                 settings.measured, scores.argmax(axis=1), used.labels, source_label=settings.source_label
             )
-    erased = np.array([one.total is None for one in sums])
     features = layer_features(by_class(layers), settings.source_label)
     if settings.kind == "significant-clusters":
-        found = evidence_of_difference(
-            features,
-            weights=real_rows(federation, grouping),
-            samples=[federation.samples[client] for client in grouping.clients],
-            erased=erased,
-        )
+        found = evidence_of_difference(features, weights=test.rows, samples=test.samples, erased=test.erased)
         if found < SIGNIFICANT:
             return all_negative(
                 features,
                 utilities,
-                erased=erased,
+                erased=test.erased,
                 reason=f"no significant difference: a line through the groups is {found:.3g} nats more likely than noise, "
                 f"{SIGNIFICANT:.3g} are needed, so all are negative{_also(used.note)}",
             )
     screened = cluster_screen(
         features,
         utilities,
-        erased=erased,
-        max_group_size=int(grouping.design.group_sizes.max()),
+        erased=test.erased,
+        max_group_size=int((test.rows > 0).sum(axis=1).max()),
         silhouette_threshold=settings.silhouette_threshold,
         restarts=settings.restarts,
         seed=seed,
@@ -213,61 +254,43 @@ def clusters_of(
     return replace(screened, reason=screened.reason + _also(used.note))
 
 
-def graded_of(
-    federation: Federation,
-    sums: Sequence[GroupSum],
-    parameters: Parameters,
-    grouping: Grouping,
-    validation: Validation,
-    settings: ScreenSettings,
-) -> GradedScreen:
-    """Graded evidence by the features of the settings; on weights, with a second opinion where it can be had.
-
-    Args:
-        federation: For the weights and sample counts of the clients.
-        sums: Of all groups; those that are not open are erasures.
-        parameters: The global model at the start of the round.
-        grouping: With the members that each open sum is really over.
-        validation: The server's validation set.
-        settings: How groups are tested.
-    """
-    used = _scores(parameters, sums, validation)
-    found = _graded(federation, sums, parameters, grouping, validation, settings, used)
+def graded_of(test: GroupMeans, validation: Validation, settings: ScreenSettings) -> GradedScreen:
+    """Graded evidence by the features of the settings; on weights, with a second opinion where it can be had."""
+    used = test.scores(validation)
+    found = _graded(test, validation, settings, used)
     return replace(found, reason=found.reason + _also(used.note))
 
 
-def _graded(
-    federation: Federation,
-    sums: Sequence[GroupSum],
-    parameters: Parameters,
-    grouping: Grouping,
-    validation: Validation,
-    settings: ScreenSettings,
-    used: UsableScores,
-) -> GradedScreen:
+def _graded(test: GroupMeans, validation: Validation, settings: ScreenSettings, used: UsableScores) -> GradedScreen:
     labels, scores = used.labels, used.models[1:]
     losses = _stacked([None if one is None else class_losses(one, labels) for one in scores])
-    weights, erased = real_rows(federation, grouping), np.array([one.total is None for one in sums])
-    samples = [federation.samples[client] for client in grouping.clients]
-    by_features = partial(graded_screen, weights=weights, samples=samples, erased=erased, label=settings.source_label)
+    label, weights, erased = settings.source_label, test.rows, test.erased
+    by_features = partial(graded_screen, weights=weights, samples=test.samples, erased=erased, label=label)
     if settings.features == "outputs":
         return by_features(_stacked([None if one is None else outputs(one, labels) for one in scores]), losses)
     by_scores = used.exact()
     present, counts = np.unique(by_scores.labels, return_counts=True)
-    asked = settings.source_label is None or settings.source_label in present
+    asked = label is None or label in present
     if settings.features == "margins" and (erased.all() or len(present) < FEWEST_CLASSES or not asked):
-        nothing = np.zeros(len(sums), dtype=np.bool_)
-        few = (
-            "" if erased.all() else "; too few classes have a sample that all models score, without probabilities of 0"
-        )
-        return too_few(nothing, np.full(len(sums), np.nan), left_out(erased, nothing, nothing) + few)
-    margin = np.full((len(sums), len(present), losses.shape[1]), np.nan)
+        nothing = np.zeros(len(test.rows), dtype=np.bool_)
+        few = "; too few classes have a sample that all models score, without probabilities of 0"
+        omitted = left_out(erased, nothing, nothing) + ("" if erased.all() else few)
+        return too_few(nothing, np.full(len(test.rows), np.nan), omitted)
+    margin = np.full((len(test.rows), len(present), losses.shape[1]), np.nan)
     for group, one_score in enumerate(by_scores.models[1:]):
         if one_score is not None and len(present):
             margin[group] = margins(one_score, by_scores.labels)
+    finite = ~erased & np.isfinite(margin).all(axis=(1, 2))
+    chosen = classes_to_compare(margin[finite], weights[finite], present, label)
+    of = None
+    share = float(counts[chosen].sum() / max(counts.sum(), 1))
+    if len(chosen) < len(present):
+        of, present, counts = losses.shape[1], present[chosen], counts[chosen]
+        by_scores, margin = by_scores.of_classes(present), margin[:, chosen][:, :, present]
+    columns = np.arange(losses.shape[1]) if of is None else present
     steps = None
     if settings.features == "margins" or len(present) >= FEWEST_CLASSES:
-        steps = _steps(parameters, by_scores, validation)
+        steps = _steps(test.start, by_scores, validation, columns)
     by_margins = partial(
         margin_screen,
         margin,
@@ -276,24 +299,30 @@ def _graded(
         weights=weights,
         erased=erased,
         steps=steps,
-        label=settings.source_label,
+        label=label,
+        of=of,
     )
     if settings.features == "margins":
         return by_margins()
-    updates = [None if one.total is None else mean_update(one)[settings.layer] for one in sums]
+    updates = [None if one is None else one[settings.layer] for one in test.updates]
     found = by_features(by_class(_stacked(updates)), losses)
     if not isinstance(found.evidence, GradedEvidence):
         return found
     first = by_scores.models[0]
     if steps is None or first is None or not asked:
         return replace(found, reason=f"{found.reason}; {_why_no_opinion(validation)}")
-    start = margins(first, by_scores.labels)
+    heard = found.tested
     opinion = SecondOpinion(
         spread=label_spread(
-            margin[found.tested], start, steps=steps, weights=weights[found.tested], samples=samples, counts=counts
+            margin[heard],
+            margins(first, by_scores.labels)[:, columns],
+            steps=steps,
+            weights=weights[heard],
+            samples=np.array(test.samples) * share,
+            counts=counts,
         ),
         test=by_margins,
-        heard=np.atleast_1d((grouping.design.matrix[found.tested] > 0).any(axis=0)),
+        heard=np.atleast_1d((weights[heard] > 0).any(axis=0)),
     )
     return replace(found, evidence=replace(found.evidence, opinion=opinion))
 
@@ -309,8 +338,8 @@ def _why_no_opinion(validation: Validation) -> str:
     return f"no second opinion, because {cause}: clients that own other classes may be accused"
 
 
-def _steps(parameters: Parameters, used: UsableScores, validation: Validation) -> FloatArray | None:
-    """How training on whole classes moves the margins; None where the inputs of the classification layer are not known."""
+def _steps(parameters: Parameters, used: UsableScores, validation: Validation, columns: IntArray) -> FloatArray | None:
+    """How training on whole classes moves the margins of these columns; None where the layer's inputs are not known."""
     start, whole = used.models[0], [one for one in used.models[1:] if one is not None and np.isfinite(one).all()]
     if validation.inputs is None or start is None or not whole:
         return None
@@ -319,17 +348,7 @@ def _steps(parameters: Parameters, used: UsableScores, validation: Validation) -
     inputs = np.asarray(validation.inputs(parameters), dtype=np.float64)[used.kept]
     if not (np.isfinite(halfway).all() and np.isfinite(inputs).all()):
         return None
-    return class_steps(halfway, inputs, used.labels)
-
-
-def _scores(parameters: Parameters, sums: Sequence[GroupSum], validation: Validation) -> UsableScores:
-    """What the first model and the mean of each open group say about the validation samples that they can be compared on."""
-    models: list[Parameters | None] = [parameters]
-    models += [None if one.total is None else plus(parameters, mean_update(one)) for one in sums]
-    return usable_scores(
-        [None if one is None else np.asarray(validation.logits(one), dtype=np.float64) for one in models],
-        np.asarray(validation.labels),
-    )
+    return class_steps(halfway, inputs, used.labels)[:, :, columns]
 
 
 def _also(note: str) -> str:

@@ -21,7 +21,7 @@ from fedgt.evidence import (
     GradedScreen,
 )
 from fedgt.federation.checks import check_decoder, check_test
-from fedgt.federation.measure import Measured, measured, real_rows
+from fedgt.federation.measure import Measured, group_means, measured, real_rows
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
 from fedgt.federation.sums import RoundResult, joined, mean_update, plus, take, unusable
@@ -148,7 +148,8 @@ def screening_round(
     # An outcome speaks about those whose models are in the sum, not about those who were to be in it.
     real = _real_grouping(grouping, sums)
     silent = _silent(grouping, present, sums)
-    found = measured(federation, sums, parameters, real, validation, screen, decoding, earlier, heard, seed)
+    means = group_means(federation, sums, parameters, real)
+    found = measured(means, real, validation, screen, decoding, earlier, heard, seed)
     last = last or not found.repeatable
     final = exclude(real, found.finding, decoding, silent=silent)
     decision = final if last else exclude(real, found.finding, decoding, last=False, silent=silent)

@@ -7,6 +7,7 @@ from math import ceil, comb
 from typing import Literal, get_args
 
 from fedgt.errors import DesignError, SpecError
+from fedgt.planning.ties import MAX_SETS, set_count
 from fedgt.types import ErrorRates
 
 Evidence = Literal["binary", "graded"]
@@ -15,6 +16,7 @@ EVIDENCE: tuple[Evidence, ...] = get_args(Evidence)
 DEFAULT_GROUPS = 12
 """Groups up to which a search goes when no limit is given: all 2^12 outcomes of a design are counted in milliseconds."""
 _MOST_GROUPS = 18  # and if the demands need more than that, up to two more than they need, within this
+_MOST_PLACES = 100_000_000  # sets of attackers times clients
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +113,11 @@ def require_possible(demands: Demands) -> None:
                 f"graded evidence tells which side is the smaller one: max_malicious {q} of {n} clients is no minority; "
                 f"nearest possible is {(n - 1) // 2}"
             )
+        if not comparable(n, q):
+            raise DesignError(
+                f"max_malicious {q} of {n} clients has too many sets to compare all of them; graded evidence can be asked "
+                f"for up to {max(x for x in range(q) if comparable(n, x))}"
+            )
         return
     if demands.groups_needed <= limit:
         return
@@ -141,6 +148,12 @@ def require_possible(demands: Demands) -> None:
         f"impossible demands: {why}; {binds}. Nearest that this bound does not rule out: "
         f"{', or '.join(nearest) or 'none: lower several demands'}"
     )
+
+
+def comparable(clients: int, malicious: int) -> bool:
+    """Whether all sets of so many clients can be compared in seconds: what a search does for each design."""
+    sets = set_count(clients, malicious)
+    return sets <= MAX_SETS and sets * clients <= _MOST_PLACES
 
 
 def _limit(demands: Demands, privacy: int, malicious: int) -> int:

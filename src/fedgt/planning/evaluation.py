@@ -11,20 +11,24 @@ from pathlib import Path
 
 import numpy as np
 
+from fedgt.deadline import NEVER, Deadline
 from fedgt.design import Design, contamination
-from fedgt.errors import DesignError, SpecError
+from fedgt.errors import DesignError, OutOfTimeError, SpecError
 from fedgt.planning.demands import Demands
 from fedgt.planning.expected import MAX_TABLE, expected, least_wrong
 from fedgt.planning.margin import margin
-from fedgt.planning.ties import MAX_SETS, set_count, ties
+from fedgt.planning.ties import set_count, ties
 from fedgt.privacy import minimum_support
 from fedgt.text_file import writing
 from fedgt.types import FloatArray, frozen
 
 logger = logging.getLogger(__name__)
 
-STATES = 300_000  # sets of columns that the exact r may cost inside a search; beyond it a proved lower bound counts
+_STATES = 300_000  # sets of columns that the exact r may cost inside a search; beyond it a proved lower bound counts
+_PLACES = 60_000_000  # the same in array elements
 _SAMPLES = 2_000  # sets of malicious clients where not all outcomes can be listed
+_FEWEST_SAMPLES = 50
+_SAMPLED = 20_000_000  # array elements of all that are drawn for a design
 _DROPOUT_SETS = 60  # sets of dropouts that are looked at
 _MARGIN_SETS = 20_000
 
@@ -73,9 +77,10 @@ class Evaluation:
         r_after: The worst r once the expected number of clients are missing: max(1, r - dropouts), attained when they sit in
             one least combination.
         keeps_promise: The fraction of sets of that many missing clients after which r is still at least the demanded
-            privacy (all of them, or 60 drawn at random); 1 with no dropouts.
+            privacy (all of them, or 60 drawn at random, fewer when time is
+            up); 1 with no dropouts.
         missed: float64[max_malicious + 1]: expected malicious clients not flagged, by n_m. For graded evidence, where only
-            their sum is known, NaN.
+            their sum is known, NaN; where time was up, all three are.
         accused: float64[max_malicious + 1]: expected benign clients flagged, by n_m; NaN likewise.
         wrong: float64[max_malicious + 1]: both together.
     """
@@ -178,7 +183,7 @@ def figures(design: Design, demands: Demands, *, memory: Memory, seed: int = 0) 
     )
 
 
-def evaluate(found: Figures, demands: Demands, *, seed: int = 0) -> Evaluation:
+def evaluate(found: Figures, demands: Demands, *, seed: int = 0, deadline: Deadline = NEVER) -> Evaluation:
     """The rest of the table for a design of the Pareto set: errors by n_m, and what dropouts do."""
     design, counts = found.design, range(demands.max_malicious + 1)
     rng = _rng(design, seed)
@@ -186,14 +191,23 @@ def evaluate(found: Figures, demands: Demands, *, seed: int = 0) -> Evaluation:
         wrong = ties(design, demands.max_malicious).expected_wrong
         missed = accused = frozen(np.full(len(wrong), np.nan), np.float64)
     else:
-        errors = expected(
-            design, demands.rates, malicious=counts, largest=demands.max_malicious, rng=rng, samples=_SAMPLES
-        )
-        missed, accused, wrong = errors.missed, errors.accused, frozen(errors.wrong, np.float64)
+        try:
+            errors = expected(
+                design,
+                demands.rates,
+                malicious=counts,
+                largest=demands.max_malicious,
+                rng=rng,
+                samples=_samples(demands),
+                deadline=deadline,
+            )
+            missed, accused, wrong = errors.missed, errors.accused, frozen(errors.wrong, np.float64)
+        except OutOfTimeError:
+            missed = accused = wrong = frozen(np.full(len(counts), np.nan), np.float64)
     return Evaluation(
         figures=found,
         r_after=max(1, found.r - demands.dropouts),
-        keeps_promise=_keeps_promise(design, demands, found.r, rng),
+        keeps_promise=_keeps_promise(design, demands, found.r, rng, deadline),
         missed=missed,
         accused=accused,
         wrong=wrong,
@@ -205,7 +219,7 @@ def _rng(design: Design, seed: int) -> np.random.Generator:
 
 
 def _figures(design: Design, demands: Demands, seed: int) -> dict[str, float]:
-    support = minimum_support(design.matrix, max_states=STATES)
+    support = minimum_support(design.matrix, max_states=states(demands.clients))
     if support is None:  # pragma: no cover - a design has no empty group
         raise DesignError(f"design {design.name!r} reveals nothing")
     known: dict[str, float] = {"r": support.lower, "r_exact": support.exact, "standard_error": 0.0}
@@ -215,7 +229,9 @@ def _figures(design: Design, demands: Demands, seed: int) -> dict[str, float]:
     stands = contamination(design, rng=rng, samples=50_000).max_malicious(demands.kappa)
     if design.clients << design.groups <= MAX_TABLE:
         return known | {"max_malicious": stands, "expected_mean": least_wrong(design, demands.rates, most)}
-    errors = expected(design, demands.rates, malicious=range(most + 1), largest=most, rng=rng, samples=_SAMPLES)
+    errors = expected(
+        design, demands.rates, malicious=range(most + 1), largest=most, rng=rng, samples=_samples(demands)
+    )
     # The same sets do not serve every n_m: the errors add like independent ones.
     error = float(np.sqrt((errors.standard_error**2).sum()) / (most + 1))
     return known | {
@@ -225,15 +241,14 @@ def _figures(design: Design, demands: Demands, seed: int) -> dict[str, float]:
     }
 
 
+def _samples(demands: Demands) -> int:
+    """Sets of each size that are drawn: fewer of large ones, so that a design is judged in seconds."""
+    return int(np.clip(_SAMPLED // ((demands.max_malicious + 1) * demands.clients), _FEWEST_SAMPLES, _SAMPLES))
+
+
 def _graded_figures(design: Design, demands: Demands) -> dict[str, float]:
     """Ties by direction, noise-free, and the margin over the sizes that can be compared pair by pair."""
     most = demands.max_malicious
-    if set_count(design.clients, most) > MAX_SETS:
-        most = max(q for q in range(most) if set_count(design.clients, q) <= MAX_SETS)
-        raise DesignError(
-            f"max_malicious {demands.max_malicious} of {design.clients} clients has too many sets to compare exactly; "
-            f"at most {most} can be asked for with graded evidence"
-        )
     found = ties(design, most)
     size = max((q for q in range(1, most + 1) if set_count(design.clients, q) <= _MARGIN_SETS), default=1)
     apart = margin(design, found if size == most else ties(design, size))
@@ -243,7 +258,7 @@ def _graded_figures(design: Design, demands: Demands) -> dict[str, float]:
     }
 
 
-def _keeps_promise(design: Design, demands: Demands, r: int, rng: np.random.Generator) -> float:
+def _keeps_promise(design: Design, demands: Demands, r: int, rng: np.random.Generator, deadline: Deadline) -> float:
     k, n = demands.dropouts, demands.clients
     if k == 0 or r - k >= demands.privacy:
         return 1.0
@@ -251,12 +266,22 @@ def _keeps_promise(design: Design, demands: Demands, r: int, rng: np.random.Gene
         missing = [list(one) for one in combinations(range(n), k)]
     else:
         missing = np.argsort(rng.random((_DROPOUT_SETS, n)), axis=1)[:, :k].tolist()
-    kept = 0
+    kept = tried = 0
     for one in missing:
+        if tried and deadline.passed():
+            break
+        tried += 1
         rest = np.delete(design.matrix, one, axis=1)
-        support = minimum_support(rest, enough=demands.privacy, max_states=STATES) if rest.any() else None
+        support = (
+            minimum_support(rest, enough=demands.privacy, max_states=states(demands.clients)) if rest.any() else None
+        )
         kept += support is None or support.lower >= demands.privacy
-    return kept / len(missing)
+    return kept / tried
+
+
+def states(clients: int) -> int:
+    """What the exact r of one design may cost inside a search."""
+    return min(_STATES, _PLACES // clients)
 
 
 def private(design: Design, privacy: int) -> bool:
@@ -269,7 +294,7 @@ def private(design: Design, privacy: int) -> bool:
             weight = np.count_nonzero(mixed, axis=1)
             if ((weight > 0) & (weight < privacy)).any():
                 return False
-    support = minimum_support(rows, enough=privacy, max_states=STATES)
+    support = minimum_support(rows, enough=privacy, max_states=states(design.clients))
     return support is not None and support.lower >= privacy
 
 

@@ -15,6 +15,7 @@ from math import comb
 
 import numpy as np
 
+from fedgt.deadline import NEVER, Deadline
 from fedgt.decode import STRATEGIES, Estimator, Strategy, decision_table
 from fedgt.decode.compiled import all_outcomes
 from fedgt.decode.exact import exact_counts_possible, expected_errors
@@ -67,6 +68,7 @@ def expected(
     beta: float = 0.5,
     rng: np.random.Generator | None = None,
     samples: int = 2000,
+    deadline: Deadline = NEVER,
 ) -> ExpectedErrors:
     """Expected missed and falsely accused clients of a strategy for each number of malicious clients.
 
@@ -80,17 +82,20 @@ def expected(
         beta: Weight of a misdetection against a false alarm in the decision (`delta`, `bayes`).
         rng: Draws sets and noise where not all outcomes can be listed; without it such designs are refused.
         samples: Sets drawn for each n_m.
+        deadline: When to give up.
 
     Raises:
         SpecError: If the strategy is unknown, or a number of malicious clients or of samples is out of range.
         CalibrationError: If the design is too large to count and no `rng` was given.
         DesignError: If an exact decoder does not fit into memory.
+        OutOfTimeError: If the deadline passed.
     """
     _check(design, strategy, malicious, largest, samples, beta)
     decoder_rates = rates if assumed is None else assumed
     if strategy == "bayes" and design.clients << design.groups <= MAX_TABLE and comb(design.clients, largest) < 1 << 53:
-        return _bayes(design, rates, decoder_rates, malicious, largest, beta)
+        return _bayes(design, rates, decoder_rates, malicious, largest, beta, deadline)
     if design.groups <= _MOST_DECISIONS and exact_counts_possible(design):
+        deadline.check()
         table = _decisions(design, all_outcomes(design.groups), decoder_rates, strategy, largest, beta)
         pairs = [expected_errors(design, table, rates, q) for q in malicious]
         return _result(strategy, malicious, pairs, np.zeros(len(pairs)), exact=True)
@@ -99,6 +104,7 @@ def expected(
             f"design {design.name!r} ({design.clients} clients, {design.groups} groups) is too large to list all outcomes "
             f"of strategy {strategy!r}: give an rng, and the expected errors are sampled with their standard error"
         )
+    deadline.check()
     return _sampled(design, rates, decoder_rates, strategy, malicious, largest, beta, rng, samples)
 
 
@@ -171,7 +177,13 @@ def _decisions(
 
 
 def _bayes(
-    design: Design, rates: ErrorRates, assumed: ErrorRates, malicious: Sequence[int], largest: int, beta: float
+    design: Design,
+    rates: ErrorRates,
+    assumed: ErrorRates,
+    malicious: Sequence[int],
+    largest: int,
+    beta: float,
+    deadline: Deadline,
 ) -> ExpectedErrors:
     """Exactly, from the number of clients within each syndrome."""
     n = design.clients
@@ -184,6 +196,7 @@ def _bayes(
     flagged[:] = np.logical_and(flagged, (total > 0) & (columns != 0)[:, None])
     pairs = []
     for q in malicious:
+        deadline.check()
         weights = np.zeros(n + 1)
         weights[q] = 1.0
         hit, every = _over_outcomes(inside, within, weights, rates)

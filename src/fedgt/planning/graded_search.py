@@ -14,6 +14,7 @@ from itertools import combinations, product
 
 import numpy as np
 
+from fedgt.deadline import Deadline
 from fedgt.design import Design
 from fedgt.errors import DesignError
 from fedgt.planning.margin import Margin, NoiseTrials, draw_trials, margin, wrong_under_noise
@@ -121,11 +122,12 @@ def search_graded(
     step: float = 8.0,
     name: str | None = None,
     progress: Progress | None = None,
+    deadline: Deadline | None = None,
 ) -> GradedDesign | None:
     """The best design found by local moves from several random starts: first for fewer ties, then for less error in noise.
 
-    The result depends on `rng` and the arguments alone, never on time. The starts draw from generators spawned from `rng`,
-    so a search is continued with another generator, and the better result kept.
+    The result depends on `rng` and the arguments alone, and on time only if the deadline passes. The starts draw from
+    generators spawned from `rng`, so a search is continued with another generator, and the better result kept.
 
     Args:
         clients: Columns, at least 2.
@@ -142,20 +144,26 @@ def search_graded(
         step: The noise of the second phase: theta / s as in `wrong_under_noise`.
         name: The name of the design; None for `graded-<clients>x<groups>`.
         progress: Called after every move.
+        deadline: When to stop, about; without one 20 seconds from now.
 
     Returns:
-        The best design, or None when no start met the promise.
+        The best design, or None when no start met the promise (in time).
 
     Raises:
         DesignError: If a demand is impossible by counting; the message names it and the nearest possible value.
     """
     demands = _demands(clients, groups, privacy, size_range, privacy_with_sum)
     n_max = _size_within(clients, (clients - 1) // 2, 40_000) if n_max is None else n_max
+    deadline = Deadline() if deadline is None else deadline
     total = restarts * moves + polish
     best: _Climb | None = None
     for restart, child in enumerate(rng.spawn(restarts)):
+        if deadline.passed():
+            break
         climb = _Climb(demands, n_max, child)
         for done in range(moves):
+            if deadline.passed():
+                break
             climb.move()
             if progress is not None:
                 progress(restart * moves + done + 1, total)
@@ -165,6 +173,8 @@ def search_graded(
         return None
     best.begin_polish(step)
     for done in range(polish):
+        if deadline.passed():
+            break
         best.move()
         if progress is not None:
             progress(restarts * moves + done + 1, total)

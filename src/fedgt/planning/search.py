@@ -1,6 +1,8 @@
 """From demands to designs: all families, then small improvements, then the Pareto set and one recommendation.
 
-The result depends on demands, effort and seed alone, never on time or on what is remembered.
+The result depends on demands, effort and seed alone, never on what is remembered, and on time only where the deadline
+passed: then it says how far it came. All numbers of groups share the time: first their families, then the climbs, then
+the figures of what was found.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,10 +11,11 @@ from types import MappingProxyType
 
 import numpy as np
 
+from fedgt.deadline import NEVER, Deadline
 from fedgt.design import Design, candidates, from_matrix
 from fedgt.errors import DesignError, SpecError
 from fedgt.planning.demands import Demands, Evidence, require_possible
-from fedgt.planning.evaluation import STATES, Evaluation, Figures, Memory, evaluate, figures, objective, private
+from fedgt.planning.evaluation import Evaluation, Figures, Memory, evaluate, figures, objective, private, states
 from fedgt.planning.expected import MAX_TABLE
 from fedgt.planning.graded_search import search_graded
 from fedgt.planning.ties import set_count, ties
@@ -44,6 +47,7 @@ _POLISH_SHARE = 0.5  # further moves of the search for graded evidence, for fewe
 _GRADED_WORK = 1_000_000  # sets of attackers that the moves for one number of groups may cost, times the effort
 _CANDIDATE_WORK = 500_000  # and the candidates
 _GLANCE = 2_000  # sets by which candidates for graded evidence are compared before all are looked at
+_FAMILY_SHARE, _CLIMB_SHARE, _FIGURES_UNTIL = 0.3, 0.3, 0.8  # of the time; the rest is for the rest of the table
 _SHARE: Mapping[Evidence, float] = MappingProxyType({"binary": 0.85, "graded": 0.98})
 _ROUNDING = 1e-9
 
@@ -59,6 +63,8 @@ class SearchResult:
         recommended: One of the front.
         rule: How it was chosen, in words.
         looked_at: How many designs were looked at.
+        planned: How many would have been with enough time.
+        seconds: The time that the search had; it was enough if it looked at all that was planned.
         seed: Of the search.
     """
 
@@ -67,7 +73,14 @@ class SearchResult:
     recommended: Evaluation
     rule: str
     looked_at: int
+    planned: int
+    seconds: float
     seed: int
+
+    @property
+    def far(self) -> str:
+        """How far the search came, for a reader; empty if it did all that was planned."""
+        return _far(self.looked_at, self.planned, self.seconds)
 
 
 def search(
@@ -78,6 +91,7 @@ def search(
     draws: int = 12,
     memory: Memory | None = None,
     progress: Progress | None = None,
+    deadline: Deadline | None = None,
 ) -> SearchResult:
     """The Pareto set of designs that meet the demands.
 
@@ -93,6 +107,7 @@ def search(
         draws: Designs of each random family for every number of groups.
         memory: What is known already is not computed again.
         progress: Told after every step.
+        deadline: When to stop, about; without one 20 seconds from now.
 
     Raises:
         SpecError: If the effort is not positive.
@@ -109,43 +124,35 @@ def search(
             f"privacy {demands.privacy} of {demands.clients} clients leaves {demands.groups_limit} group(s), at least "
             f"{first} are needed: lower the privacy to {demands.clients - first + 1} or less"
         )
-    moves = [_moves(demands, groups, effort) for groups in sizes]
-    steps = _Steps(progress, sum(1 + count for count in moves))
+    deadline = Deadline() if deadline is None else deadline
+    work = _Work(demands, effort, memory, sizes, progress)
     rng = np.random.default_rng(seed)
-    looked_at = 0
-    designs: list[Design] = []
-    near: list[Design] = []
-    for groups, count, child in zip(sizes, moves, rng.spawn(len(sizes)), strict=True):
-        family = list(candidates(demands.clients, groups=range(groups, groups + 1), rng=child, draws=draws))
-        looked_at += len(family)
-        keeping = [design for design in family if _private(design, demands, memory)]
-        near += [design for design in family if design not in keeping][:40]
-        steps.done()
-        if demands.evidence == "graded":
-            designs += promising(keeping, demands, memory, effort)
-            designs += _graded(demands, groups, count, child, steps)
-            looked_at += count
-            continue
-        designs += keeping
-        climbed, tried = _climbed(demands, keeping, count, child, memory, steps)
-        designs += climbed
-        looked_at += tried
-    found = [figures(design, demands, memory=memory, seed=seed) for design in designs]
+    children = dict(zip(sizes, rng.spawn(len(sizes)), strict=True))
+    for place, groups in enumerate(sizes, start=1):
+        work.families(groups, draws, children[groups], deadline.part(_FAMILY_SHARE * place / len(sizes)))
+    for place, groups in enumerate(sizes, start=1):
+        share = _FAMILY_SHARE + _CLIMB_SHARE * place / len(sizes)
+        work.improve(groups, children[groups], deadline.part(share))
+    until = deadline.part(_FIGURES_UNTIL)
+    found = _judged(work.designs, demands, memory, seed, until)
+    looked_at = work.looked_at - (len(work.designs) - len(found))
     meeting = [one for one in found if _meets(one, demands)]
     if not meeting:
-        if first > 1:  # with fewer groups than the attackers need, the privacy may at least be kept
+        if first > 1 and not deadline.passed():  # with too few groups for the attackers, privacy may at least be kept
             fewer = candidates(demands.clients, groups=range(1, first), rng=rng, draws=min(draws, 4))
-            kept = [design for design in fewer if _private(design, demands, memory)]
-            found += [figures(design, demands, memory=memory, seed=seed) for design in kept]
-        others = [figures(design, demands, memory=memory, seed=seed) for design in near]
-        raise DesignError(_nothing(demands, found, others, looked_at))
-    front = tuple(evaluate(one, demands, seed=seed) for one in pareto(meeting))
+            found += _judged([one for one in fewer if _private(one, demands, memory)], demands, memory, seed, until)
+        others = _judged(work.near, demands, memory, seed, until)
+        far = _far(looked_at, work.planned, deadline.seconds)
+        raise DesignError(_nothing(demands, found, others, looked_at) + (f"; {far}" if far else ""))
+    front = tuple(evaluate(one, demands, seed=seed, deadline=deadline) for one in pareto(meeting))
     return SearchResult(
         demands=demands,
         front=front,
         recommended=recommended(front, demands),
         rule=RULES[demands.evidence],
         looked_at=looked_at,
+        planned=work.planned,
+        seconds=deadline.seconds,
         seed=seed,
     )
 
@@ -172,7 +179,8 @@ def recommended(front: Sequence[Evaluation], demands: Demands) -> Evaluation:
     keeping = [one for one in front if one.r_after >= demands.privacy] or list(front)
     nobody = demands.max_malicious / 2  # wrong clients on average when nobody is ever accused
     least = min(one.figures.expected_mean for one in keeping)
-    enough = nobody - _SHARE[demands.evidence] * (nobody - least) + _ROUNDING
+    # Where the best is worse than accusing nobody, nothing but the best is close to it.
+    enough = max(least, nobody - _SHARE[demands.evidence] * (nobody - least)) + _ROUNDING
     close = [one for one in keeping if one.figures.expected_mean <= enough]
     fewest = min(one.figures.groups for one in close)
     return min(
@@ -186,14 +194,89 @@ def recommended(front: Sequence[Evaluation], demands: Demands) -> Evaluation:
     )
 
 
+def _far(looked_at: int, planned: int, seconds: float) -> str:
+    if looked_at >= planned:
+        return ""
+    return f"searched {looked_at} of {planned} designs in {seconds:g} s; more time: --seconds"
+
+
+def _judged(
+    designs: Sequence[Design], demands: Demands, memory: Memory, seed: int, deadline: Deadline
+) -> list[Figures]:
+    """The figures of the designs, in their order; when the time is up, at least of the first one."""
+    turn: dict[int, int] = {}  # the numbers of groups take turns, so that none is without when the time is up
+    turns = []
+    for place, design in enumerate(designs):
+        turns.append((turn.get(design.groups, 0), place))
+        turn[design.groups] = turn.get(design.groups, 0) + 1
+    found: dict[int, Figures] = {}
+    for _, place in sorted(turns):
+        if found and deadline.passed():
+            break
+        found[place] = figures(designs[place], demands, memory=memory, seed=seed)
+    return [found[place] for place in sorted(found)]
+
+
+class _Work:
+    """What a search has found and done so far."""
+
+    def __init__(
+        self, demands: Demands, effort: float, memory: Memory, sizes: Sequence[int], progress: Progress | None
+    ) -> None:
+        self.demands, self.effort, self.memory = demands, effort, memory
+        self.moves = {groups: _moves(demands, groups, effort) for groups in sizes}
+        self.keeping: dict[int, list[Design]] = {}
+        self.improved: dict[int, list[Design]] = {}
+        self.near: list[Design] = []
+        self.looked_at = self.planned = 0
+        self.steps = _Steps(progress, sum(1 + count for count in self.moves.values()))
+
+    @property
+    def designs(self) -> list[Design]:
+        """What is worth to be judged, by groups."""
+        return [one for groups in self.moves for one in (*self.keeping.get(groups, ()), *self.improved.get(groups, ()))]
+
+    def families(self, groups: int, draws: int, rng: np.random.Generator, deadline: Deadline) -> None:
+        """Look through all families of one number of groups."""
+        keeping: list[Design] = []
+        near: list[Design] = []
+        family = list(candidates(self.demands.clients, groups=range(groups, groups + 1), rng=rng, draws=draws))
+        self.planned += len(family)
+        for design in family:
+            if deadline.passed():
+                break
+            self.looked_at += 1
+            (keeping if _private(design, self.demands, self.memory) else near).append(design)
+        self.near += near[:40]
+        if self.demands.evidence == "graded":
+            keeping = promising(keeping, self.demands, self.memory, self.effort, deadline)
+        self.keeping[groups] = keeping
+        self.steps.done()
+
+    def improve(self, groups: int, rng: np.random.Generator, deadline: Deadline) -> None:
+        """Climb from the best of one number of groups, or search for graded evidence."""
+        moves, before = self.moves[groups], self.steps.count
+        if self.demands.evidence == "graded":
+            self.improved[groups] = _graded(self.demands, groups, moves, rng, self.steps, deadline)
+        else:
+            starts = self.keeping.get(groups, ())
+            self.improved[groups] = _climbed(self.demands, starts, moves, rng, self.memory, self.steps, deadline)
+        tried = self.steps.count - before
+        self.looked_at += tried
+        self.planned += moves if deadline.passed() else tried
+        self.steps.done(moves - tried)
+
+
 class _Steps:
     def __init__(self, progress: Progress | None, total: int) -> None:
-        self._progress, self._total, self._done = progress, total, 0
+        self._progress, self._total, self.count = progress, total, 0
 
     def done(self, count: int = 1) -> None:
-        self._done += count
+        if count == 0:
+            return
+        self.count += count
         if self._progress is not None:
-            self._progress(self._done, self._total)
+            self._progress(self.count, self._total)
 
 
 def _moves(demands: Demands, groups: int, effort: float) -> int:
@@ -223,19 +306,30 @@ def _objective(design: Design, demands: Demands, memory: Memory) -> tuple[float,
 
 
 def _climbed(
-    demands: Demands, starts: Sequence[Design], moves: int, rng: np.random.Generator, memory: Memory, steps: _Steps
-) -> tuple[list[Design], int]:
+    demands: Demands,
+    starts: Sequence[Design],
+    moves: int,
+    rng: np.random.Generator,
+    memory: Memory,
+    steps: _Steps,
+    deadline: Deadline,
+) -> list[Design]:
     """Improve the best designs of one number of groups by single moves; only what became better comes back."""
-    if not starts or moves == 0 or starts[0].groups == 1:
-        steps.done(moves)
-        return [], 0
-    ranked = sorted(starts, key=lambda design: _objective(design, demands, memory))[:_STARTS]
+    if not starts or moves == 0 or starts[0].groups == 1 or deadline.passed():
+        return []
+    scored: list[tuple[tuple[float, float], int, Design]] = []
+    for design in starts:
+        scored.append((_objective(design, demands, memory), len(scored), design))
+        if deadline.passed():
+            break
     improved = []
-    for number, start in enumerate(ranked):
+    ranked = sorted(scored)[:_STARTS]
+    for number, (reached, _, start) in enumerate(ranked):
         second = moves // _SECOND_SHARE if len(ranked) > 1 else 0
-        share = moves - second if number == 0 else second
-        best, score = start, _objective(start, demands, memory)
-        for _ in range(share):
+        best, score = start, reached
+        for _ in range(moves - second if number == 0 else second):
+            if deadline.passed():
+                break
             changed = _changed(best, demands.privacy, rng)
             steps.done()
             if changed is None:
@@ -251,7 +345,7 @@ def _climbed(
                     source=f"single moves from {start.name} ({start.source})",
                 )
             )
-    return improved, moves
+    return improved
 
 
 def _changed(design: Design, privacy: int, rng: np.random.Generator) -> Design | None:
@@ -283,7 +377,9 @@ def _changed(design: Design, privacy: int, rng: np.random.Generator) -> Design |
     return from_matrix(matrix, name=design.name, source=design.source)
 
 
-def promising(designs: Sequence[Design], demands: Demands, memory: Memory, effort: float) -> list[Design]:
+def promising(
+    designs: Sequence[Design], demands: Demands, memory: Memory, effort: float, deadline: Deadline = NEVER
+) -> list[Design]:
     """The designs that are worth to have all their ties counted: for each r those with few among small sets, in turn."""
     n, most = demands.clients, demands.max_malicious
     wanted = max(4, round(_CANDIDATE_WORK * effort) // set_count(n, most))
@@ -292,20 +388,24 @@ def promising(designs: Sequence[Design], demands: Demands, memory: Memory, effor
     small = max(q for q in range(1, most + 1) if q == 1 or set_count(n, q) <= _GLANCE)
 
     def glance(design: Design) -> Mapping[str, float]:
-        support = minimum_support(design.matrix, max_states=STATES)
+        support = minimum_support(design.matrix, max_states=states(n))
         return {"r": 0 if support is None else support.lower, "wrong": float(ties(design, small).expected_wrong.mean())}
 
     by_r: dict[float, list[tuple[float, int]]] = {}
     for place, design in enumerate(designs):
         seen = memory.recall("glance", design, demands, lambda design=design: glance(design))  # type: ignore[misc]
         by_r.setdefault(seen["r"], []).append((seen["wrong"], place))
+        if deadline.passed():
+            break
     turns = [sorted(by_r[r]) for r in sorted(by_r, reverse=True)]
     chosen = [turn[k][1] for k in range(len(designs)) for turn in turns if k < len(turn)]
     return [designs[place] for place in sorted(chosen[:wanted])]
 
 
-def _graded(demands: Demands, groups: int, moves: int, rng: np.random.Generator, steps: _Steps) -> list[Design]:
-    if moves == 0:
+def _graded(
+    demands: Demands, groups: int, moves: int, rng: np.random.Generator, steps: _Steps, deadline: Deadline
+) -> list[Design]:
+    if moves == 0 or deadline.passed():
         return []
     polish = round(moves * _POLISH_SHARE / (1 + _POLISH_SHARE))
     found = search_graded(
@@ -320,11 +420,9 @@ def _graded(demands: Demands, groups: int, moves: int, rng: np.random.Generator,
         polish=polish,
         name=f"searched-graded-{demands.clients}x{groups}",
         progress=lambda done, total: steps.done(),
+        deadline=deadline,
     )
-    if found is None:  # no start, so nothing to polish
-        steps.done(polish)
-        return []
-    return [found.design]
+    return [] if found is None else [found.design]
 
 
 def _meets(one: Figures, demands: Demands) -> bool:

@@ -16,6 +16,14 @@ class ExposingColluders:
         somebody: So many expose one other client exactly; fewer expose nobody. Proved.
         somebody_upper: So many certainly do; equal to `somebody` where r is known exactly.
         everybody: So many expose all other clients at once. Exact.
+
+    Examples:
+        >>> from fedgt import minimum_support
+        >>> from fedgt.privacy import exposing_colluders
+        >>> rows = [[1, 1, 1, 1]]  # one sum over four clients
+        >>> found = exposing_colluders(rows, minimum_support(rows))
+        >>> found.somebody, found.everybody
+        (3, 3)
     """
 
     somebody: int
@@ -35,6 +43,14 @@ def exposing_colluders(rows: npt.ArrayLike, support: Support) -> ExposingCollude
     Args:
         rows: float or int [aggregates, clients], as for `minimum_support`; something must be revealed.
         support: Its answer.
+
+    Examples:
+        >>> from fedgt import minimum_support, named_design
+        >>> from fedgt.privacy import exposing_colluders
+        >>> rows = named_design("bch-15x8").matrix
+        >>> found = exposing_colluders(rows, minimum_support(rows))
+        >>> found.somebody, found.everybody
+        (3, 7)
     """
     exact, _ = exact_rows(rows)
     seen = int(np.asarray(rows).any(axis=0).sum())

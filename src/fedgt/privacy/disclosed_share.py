@@ -25,6 +25,7 @@ from math import comb
 import numpy as np
 import numpy.typing as npt
 
+from fedgt.deadline import NEVER, Deadline
 from fedgt.errors import PrivacyError, ShapeError
 from fedgt.types import FloatArray, IntArray
 
@@ -45,6 +46,11 @@ class DisclosedShare:
         shares: For each client, from 0 (nothing but the mean) to 1 (its update is known); 0 for a client in no sum.
         members: The clients that are in some sum, ascending 0-based numbers.
         colluding: How many clients help the server at most; each share is the worst over who they are.
+
+    Examples:
+        >>> from fedgt.privacy import disclosed_share
+        >>> disclosed_share([[1, 1, 0, 0], [0, 0, 1, 1]]).shares
+        (0.333333333333, 0.333333333333, 0.333333333333, 0.333333333333)
     """
 
     shares: tuple[float, ...]
@@ -72,7 +78,7 @@ class DisclosedShare:
 
 
 def disclosed_share(
-    rows: npt.ArrayLike, *, weights: npt.ArrayLike | None = None, colluding: int = 0
+    rows: npt.ArrayLike, *, weights: npt.ArrayLike | None = None, colluding: int = 0, deadline: Deadline = NEVER
 ) -> DisclosedShare | None:
     """The share of every client's particular update that sums of the same local models explain.
 
@@ -85,6 +91,7 @@ def disclosed_share(
         weights: float[clients], above 0, of the mean from which clients differ. If it is not given, the smallest entry of
             each column that is not 0: the client's weight, when all rows use one weighting, and also when some multiply it.
         colluding: c. Every set of up to c clients is tried, and each of the others has the share of its worst case.
+        deadline: When to give up on them: a part of the sets would state too little.
 
     Returns:
         None when nothing is revealed (no rows, or only zero rows).
@@ -92,6 +99,14 @@ def disclosed_share(
     Raises:
         ShapeError: If the rows are no finite matrix, the weights do not fit, or c is out of range.
         PrivacyError: If there are more than `MAX_SETS` sets of colluders.
+        OutOfTimeError: If the deadline passed.
+
+    Examples:
+        >>> from fedgt import named_design
+        >>> from fedgt.privacy import disclosed_share
+        >>> share = disclosed_share(named_design("bch-15x8").matrix)
+        >>> round(share.mean, 2), round(share.largest, 2)
+        (0.49, 0.73)
     """
     array = np.asarray(rows)
     if array.ndim != 2 or array.dtype.kind not in "biuf" or not np.isfinite(array).all():
@@ -121,6 +136,7 @@ def disclosed_share(
     worst = np.zeros(len(members))
     for size in range(helping + 1):
         for left in _sets_left(len(members), size):
+            deadline.check()
             np.maximum.at(worst, left, _shares(array, mean, left))
     shares = np.zeros(len(lightest))
     shares[members] = worst

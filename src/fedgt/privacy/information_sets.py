@@ -22,6 +22,7 @@ from math import comb
 
 import numpy as np
 
+from fedgt.deadline import NEVER, Deadline
 from fedgt.privacy.modular import PRIME, ZERO_COLUMN, inverses, ratios, residues
 from fedgt.types import BoolArray, FloatArray, IntArray
 
@@ -30,7 +31,7 @@ _SAMPLES_AT_ONCE = 32
 _CHEAP = 300_000.0  # array elements: below it the number of information sets is not worth a thought
 
 
-def light_supports(reduced: IntArray, budget: int) -> Iterator[tuple[int, ...]]:
+def light_supports(reduced: IntArray, budget: int, deadline: Deadline = NEVER) -> Iterator[tuple[int, ...]]:
     """Sets of at most `budget` columns that carry a non-zero vector of the span.
 
     Every vector of *minimal* support (no other vector lives on part of it) with at most `budget` entries is listed by its
@@ -39,12 +40,16 @@ def light_supports(reduced: IntArray, budget: int) -> Iterator[tuple[int, ...]]:
     Args:
         reduced: int64[k, n], independent rows modulo the prime in reduced echelon form.
         budget: The largest support wanted.
+        deadline: When to give up.
+
+    Raises:
+        OutOfTimeError: If it passes before all are listed.
     """
     n = reduced.shape[1]
     if budget == 1:  # a unit vector of the span has to be one of the rows
         yield from ((int(row.argmax()),) for row in reduced != 0 if row.sum() == 1)
         return
-    yield from _visit(reduced[None], np.arange(n)[None], np.zeros((1, 0), dtype=np.int64), budget)
+    yield from _visit(reduced[None], np.arange(n)[None], np.zeros((1, 0), dtype=np.int64), budget, deadline)
 
 
 def search_cost(rows: int, columns: int, budget: int) -> float:
@@ -52,7 +57,9 @@ def search_cost(rows: int, columns: int, budget: int) -> float:
     return _plan(rows, columns, budget)[0]
 
 
-def sampled_support(reduced: IntArray, budget: int, *, bases: int, rng: np.random.Generator) -> tuple[int, ...] | None:
+def sampled_support(
+    reduced: IntArray, budget: int, *, bases: int, rng: np.random.Generator, deadline: Deadline = NEVER
+) -> tuple[int, ...] | None:
     """The smallest support found among one or two rows over random information sets; None if none fits the budget.
 
     Information set decoding (Lee and Brickell, 1988): it proves nothing, and is right more often than not.
@@ -60,6 +67,8 @@ def sampled_support(reduced: IntArray, budget: int, *, bases: int, rng: np.rando
     k, n = reduced.shape
     best: tuple[int, ...] | None = None
     for begin in range(0, bases, _SAMPLES_AT_ONCE):
+        if deadline.passed():
+            break
         batch = min(_SAMPLES_AT_ONCE, bases - begin)
         form = _Form.of(
             np.broadcast_to(reduced, (batch, k, n)),
@@ -67,14 +76,16 @@ def sampled_support(reduced: IntArray, budget: int, *, bases: int, rng: np.rando
             rng.random((batch, n)),
         )
         for size in range(1, min(2, k) + 1):
-            light = _combined(form, np.zeros((batch, 0), dtype=np.int64), size, budget - size)
+            light = _combined(form, np.zeros((batch, 0), dtype=np.int64), size, budget - size, deadline)
             found = min(light, key=len, default=None)
             if found is not None:
                 best, budget = found, len(found) - 1
     return best
 
 
-def _visit(block: IntArray, columns: IntArray, inside: IntArray, budget: int) -> Iterator[tuple[int, ...]]:
+def _visit(
+    block: IntArray, columns: IntArray, inside: IntArray, budget: int, deadline: Deadline
+) -> Iterator[tuple[int, ...]]:
     """Column sets, `inside` included, that carry a vector of the span of a block with at most `budget` entries in it.
 
     Args:
@@ -82,12 +93,14 @@ def _visit(block: IntArray, columns: IntArray, inside: IntArray, budget: int) ->
         columns: int64[B, n], which these are.
         inside: int64[B, u], the columns already in the support.
         budget: How many more may come.
+        deadline: When to give up.
     """
     if budget < 0:
         return
     t, n = block.shape[1:]
     step = max(1, _CHUNK // max(1, t * n))
     for begin in range(0, len(block), step):
+        deadline.check()
         part = slice(begin, begin + step)
         if t == 1:
             yield from _single(block[part, 0], columns[part], inside[part], budget)
@@ -95,10 +108,12 @@ def _visit(block: IntArray, columns: IntArray, inside: IntArray, budget: int) ->
             x, y = block[part, 0], block[part, 1]
             yield from _parallel(ratios(x, y, inverses(y)), columns[part], inside[part], budget)
         else:
-            yield from _by_bases(block[part], columns[part], inside[part], budget)
+            yield from _by_bases(block[part], columns[part], inside[part], budget, deadline)
 
 
-def _by_bases(block: IntArray, columns: IntArray, inside: IntArray, budget: int) -> Iterator[tuple[int, ...]]:
+def _by_bases(
+    block: IntArray, columns: IntArray, inside: IntArray, budget: int, deadline: Deadline
+) -> Iterator[tuple[int, ...]]:
     """The algorithm of the module text for a batch of blocks, each with its own information sets."""
     t, n = block.shape[1:]
     if n < t:  # dependent rows, as below
@@ -128,7 +143,7 @@ def _by_bases(block: IntArray, columns: IntArray, inside: IntArray, budget: int)
             open_ = proved <= heaviest
             if not open_.any():
                 return
-            yield from _combined(form.only(open_), inside[open_], size, budget - size)
+            yield from _combined(form.only(open_), inside[open_], size, budget - size, deadline)
             proved[open_] += 1
 
 
@@ -191,7 +206,7 @@ class _Form:
         )
 
 
-def _combined(form: _Form, inside: IntArray, size: int, budget: int) -> Iterator[tuple[int, ...]]:
+def _combined(form: _Form, inside: IntArray, size: int, budget: int, deadline: Deadline) -> Iterator[tuple[int, ...]]:
     """Light vectors in the span of every `size` rows of a systematic form."""
     if budget < 0 or not len(form.rest):
         return
@@ -200,6 +215,7 @@ def _combined(form: _Form, inside: IntArray, size: int, budget: int) -> Iterator
     inverse = inverses(form.rest) if size == 2 else form.rest
     step = max(1, _CHUNK // max(1, blocks * size * n))
     while chosen := list(islice(subsets, step)):
+        deadline.check()
         taken = np.array(chosen)
         count = blocks * len(taken)
         columns = np.repeat(form.columns, len(taken), axis=0)
@@ -210,7 +226,7 @@ def _combined(form: _Form, inside: IntArray, size: int, budget: int) -> Iterator
             x, y, z = form.rest[:, taken[:, 0]], form.rest[:, taken[:, 1]], inverse[:, taken[:, 1]]
             yield from _parallel(ratios(x, y, z).reshape(count, n), columns, within, budget)
         else:
-            yield from _visit(form.rest[:, taken].reshape(count, size, n), columns, within, budget)
+            yield from _visit(form.rest[:, taken].reshape(count, size, n), columns, within, budget, deadline)
 
 
 def _single(row: IntArray, columns: IntArray, inside: IntArray, budget: int) -> Iterator[tuple[int, ...]]:

@@ -26,6 +26,12 @@ class KeptSum:
         support: What is proved about the revealed rows with this sum: at least the promise.
         exact: Whether it is proved that no larger set, and no other of the same size with more weight, is allowed.
         checks: How many sets needed a search of their own.
+
+    Examples:
+        >>> from fedgt.privacy import largest_kept_sum
+        >>> found = largest_kept_sum([[1, 1, 0, 0], [0, 0, 1, 1]], weights=[1, 1, 1, 1], kept=[0, 1, 2], privacy=2)
+        >>> found.clients, found.exact
+        ((0, 1), True)
     """
 
     clients: tuple[int, ...]
@@ -67,6 +73,16 @@ def largest_kept_sum(
     Raises:
         ShapeError: If the rows are no finite matrix, the weights are not one positive number per kept client, or a kept
             client is out of range.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.privacy import largest_kept_sum
+        >>> rows = named_design("bch-15x8").matrix
+        >>> kept = [client for client in range(15) if client != 2]
+        >>> found = largest_kept_sum(rows, weights=np.ones(15), kept=kept, privacy=4)
+        >>> len(found.clients), found.support.r
+        (12, 4)
     """
     array = np.atleast_2d(as_numbers(rows, "revealed rows"))
     weight = as_numbers(weights, "weights")

@@ -44,7 +44,19 @@ Row = Mapping[str, float]
 
 
 class Ledger:
-    """The account of one run, or of several about the same data. It only grows; there is no way to take a row back."""
+    """The account of one run, or of several about the same data. It only grows; there is no way to take a row back.
+
+    Examples:
+        >>> from fedgt import Ledger
+        >>> ledger = Ledger(clients=["ada", "bob", "cleo", "dan"], promised=2)
+        >>> everybody = {"ada": 1, "bob": 1, "cleo": 1, "dan": 1}
+        >>> ledger.permit([everybody], models="round 1", test=False)
+        (None,)
+        >>> without_dan = {"ada": 1, "bob": 1, "cleo": 1}
+        >>> (refusal,) = ledger.permit([without_dan], models="round 1", test=False)
+        >>> print(refusal)
+        a combination of what would be revealed about these local models mixes only 1 client (dan), the promise is 2
+    """
 
     def __init__(
         self, *, clients: Sequence[str], promised: int, largest_share: float = 1.0, colluders: int = 0

@@ -45,6 +45,12 @@ class SpanMean:
         amplification: The variance of it over that of the mean, for independent clients: 1 + distance^2.
         negative: The total of the negative weights, 0 or less. A client with a negative weight is subtracted: what it did
             wrong enters with the other sign.
+
+    Examples:
+        >>> from fedgt.privacy import best_in_span
+        >>> mean = best_in_span([[1, 1, 0, 0], [0, 0, 1, 1]], target=[1, 1, 1, 1], forbidden=[0])
+        >>> mean.weights.tolist(), [str(part) for part in mean.coefficients]
+        ([0.0, 0.0, 0.5, 0.5], ['0', '1/2'])
     """
 
     coefficients: tuple[Fraction, ...]
@@ -80,6 +86,15 @@ def best_in_span(
     Raises:
         ShapeError: If the rows are no finite matrix, the target is no non-negative vector with one entry per client, a
             forbidden client is out of range, or nobody is left.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.privacy import best_in_span
+        >>> rows = named_design("bch-15x8").matrix
+        >>> mean = best_in_span(rows, target=np.ones(15), forbidden=[2])
+        >>> round(mean.distance, 3), float(mean.weights[2])
+        (0.5, 0.0)
     """
     array = as_array(rows, "revealed rows")
     if array.ndim != 2 or array.dtype.kind not in "biuf" or not np.isfinite(array).all():
@@ -116,7 +131,8 @@ def _target(target: npt.ArrayLike, forbidden: Iterable[int], clients: int) -> Fl
     wanted = as_numbers(target, "target")
     if wanted.shape != (clients,) or not np.isfinite(wanted).all() or (wanted < 0).any():
         raise ShapeError(
-            f"the target must hold one finite weight >= 0 for each of {clients} clients, got shape {wanted.shape}"
+            f"the target must hold one finite weight >= 0 for each of the {clients} clients of the revealed rows, got shape "
+            f"{wanted.shape}"
         )
     avoid = sorted(set(forbidden))
     if any(not 0 <= client < clients for client in avoid):

@@ -29,6 +29,16 @@ class PrivacyAccount:
             was opened, or there are too many sets of colluders to try.
         share_cautious: The shares of all test rows together, as if updates repeated; None when no test row was opened.
         largest_share: The promised limit of any share, with the colluders' help; 1 is none.
+
+    Examples:
+        >>> from fedgt import Ledger
+        >>> ledger = Ledger(clients=["ada", "bob", "cleo", "dan"], promised=2)
+        >>> rows = [{"ada": 1, "bob": 1}, {"cleo": 1, "dan": 1}]
+        >>> ledger.permit(rows, models="round 1", test=True)
+        (None, None)
+        >>> account = ledger.account()
+        >>> account.promised, account.strict, round(account.share_mean, 2)
+        (2, 2, 0.33)
     """
 
     promised: int

@@ -44,6 +44,12 @@ class ScreenResult:
             clusters, but all of the same mean utility: all negative); "too-few-groups" (fewer than two usable groups:
             all erased, since a lone group cannot be compared with anything).
         reason: The same in plain words, with the groups that were left out and why.
+
+    Examples:
+        >>> from fedgt.screen import all_negative
+        >>> found = all_negative([[0.0], [1.0]], [0.9, 0.8], erased=[False, False], reason="nothing was asked")
+        >>> found.status, found.number_of_clusters
+        ('no-evidence', 1)
     """
 
     outcomes: Outcomes
@@ -94,6 +100,22 @@ def cluster_screen(
     Raises:
         ShapeError: If the shapes do not fit.
         SpecError: If a number is out of range.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.screen import cluster_screen
+        >>> layers = np.array([[0.0, 0.0], [0.0, 0.1], [5.0, 0.0], [5.0, 0.1]])  # of the mean models of four groups
+        >>> found = cluster_screen(
+        ...     layers,
+        ...     utilities=[0.9, 0.9, 0.2, 0.2],
+        ...     erased=[False] * 4,
+        ...     max_group_size=4,
+        ...     silhouette_threshold=0.6,
+        ...     restarts=10,
+        ...     seed=0,
+        ... )
+        >>> str(found.outcomes), found.status
+        ('0011', 'tested')
     """
     layer, values, closed = _checked(means_layer, utilities, erased)
     if as_count(max_group_size, "max_group_size") < 1:
@@ -139,7 +161,14 @@ def cluster_screen(
 def all_negative(
     means_layer: npt.ArrayLike, utilities: npt.ArrayLike, *, erased: npt.ArrayLike, reason: str
 ) -> ScreenResult:
-    """Every usable group negative without clustering, because they do not differ; arguments as `cluster_screen`."""
+    """Every usable group negative without clustering, because they do not differ; arguments as `cluster_screen`.
+
+    Examples:
+        >>> from fedgt.screen import all_negative
+        >>> found = all_negative([[0.0], [1.0], [2.0]], [0.9, 0.8, 0.9], erased=[False, False, True], reason="no difference")
+        >>> str(found.outcomes), found.reason
+        ('00?', 'no difference; erased: group 2 (sum not opened)')
+    """
     layer, values, closed = _checked(means_layer, utilities, erased)
     broken_layer = ~closed & ~usable_rows(layer)
     broken_utility = ~closed & ~broken_layer & ~(np.abs(values) < LARGEST_USABLE)

@@ -27,6 +27,13 @@ class Clustering:
         clusters: k-hat of the paper.
         silhouette_max: The largest silhouette score of all numbers of clusters tried, from 0 (one cluster) to 1.
         distinct: The number of distinct points.
+
+    Examples:
+        >>> from fedgt.screen import cluster_points
+        >>> points = [[0.0, 0.0], [0.0, 0.1], [9.0, 5.0], [9.0, 5.1]]
+        >>> found = cluster_points(points, max_clusters=3, silhouette_threshold=0.6, restarts=5, seed=0)
+        >>> found.distinct, round(found.silhouette_max, 3)
+        (4, 1.0)
     """
 
     labels: IntArray
@@ -53,6 +60,11 @@ def silhouette_values(points: npt.ArrayLike, labels: npt.ArrayLike) -> FloatArra
     Raises:
         ShapeError: If the shapes do not fit.
         CalibrationError: If there are fewer than two clusters: there is no other cluster to be distant from.
+
+    Examples:
+        >>> from fedgt.screen import silhouette_values
+        >>> silhouette_values([[0.0], [0.1], [9.0], [9.1]], [0, 0, 1, 1]).round(3).tolist()
+        [1.0, 1.0, 1.0, 1.0]
     """
     array, member = _partition(points, labels)
     own = member.argmax(axis=1)
@@ -70,7 +82,13 @@ def silhouette_values(points: npt.ArrayLike, labels: npt.ArrayLike) -> FloatArra
 
 
 def silhouette_score(points: npt.ArrayLike, labels: npt.ArrayLike) -> float:
-    """The mean silhouette s^(k) of a clustering; see `silhouette_values` for arguments and errors."""
+    """The mean silhouette s^(k) of a clustering; see `silhouette_values` for arguments and errors.
+
+    Examples:
+        >>> from fedgt.screen import silhouette_score
+        >>> round(silhouette_score([[0.0], [0.1], [9.0], [9.1]], [0, 0, 1, 1]), 3)
+        1.0
+    """
     return float(silhouette_values(points, labels).mean())
 
 
@@ -89,6 +107,11 @@ def dunn_index(points: npt.ArrayLike, labels: npt.ArrayLike) -> float:
     Raises:
         ShapeError: If the shapes do not fit.
         CalibrationError: If there are fewer than two clusters: there are no two centres.
+
+    Examples:
+        >>> from fedgt.screen import dunn_index
+        >>> round(dunn_index([[0.0], [1.0], [9.0], [10.0]], [0, 0, 1, 1]))
+        81
     """
     array, member = _partition(points, labels)
     centres = (member.T @ array) / member.sum(axis=0)[:, None]
@@ -121,6 +144,13 @@ def cluster_points(
     Raises:
         ShapeError: If the points are not a matrix of finite numbers with at least one row and column.
         SpecError: If a number is out of range.
+
+    Examples:
+        >>> from fedgt.screen import cluster_points
+        >>> points = [[0.9, 0.0], [0.9, 0.1], [0.2, 5.0], [0.2, 5.1]]
+        >>> found = cluster_points(points, max_clusters=3, silhouette_threshold=0.6, restarts=5, seed=0)
+        >>> found.clusters, found.labels.tolist()
+        (2, [0, 0, 1, 1])
     """
     array = as_numbers(points, "points")
     if array.ndim != 2 or array.size == 0 or not np.isfinite(array).all():
@@ -146,6 +176,10 @@ def check_settings(*, max_clusters: int, silhouette_threshold: float, restarts: 
 
     Raises:
         SpecError: If a number is out of range.
+
+    Examples:
+        >>> from fedgt.screen import check_settings
+        >>> check_settings(max_clusters=3, silhouette_threshold=0.6, restarts=10, seed=0)  # raises if one is wrong
     """
     for name, value in (("max_clusters", max_clusters), ("restarts", restarts), ("seed", seed)):
         as_count(value, name)
@@ -210,7 +244,9 @@ def _partition(points: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[FloatArray
         )
     present, own = np.unique(numbers, return_inverse=True)
     if len(present) < 2:
-        raise CalibrationError(f"{len(present)} cluster was given; silhouette and Dunn index compare at least two")
+        raise CalibrationError(
+            f"the labels name {len(present)} cluster; silhouette and Dunn index compare at least two"
+        )
     return array, np.eye(len(present))[own]
 
 

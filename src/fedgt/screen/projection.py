@@ -27,6 +27,13 @@ def layer_features(weights: npt.ArrayLike, source_label: int | None = None) -> F
 
     Raises:
         ShapeError: If the weights are not three-dimensional or the source label is none of the classes.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.screen import layer_features
+        >>> layers = np.arange(24.0).reshape(2, 3, 4)  # two groups, three classes, four inputs
+        >>> layer_features(layers).shape, layer_features(layers, source_label=1).tolist()
+        ((2, 12), [[4.0, 5.0, 6.0, 7.0], [16.0, 17.0, 18.0, 19.0]])
     """
     array = as_numbers(weights, "classification layers")
     if array.ndim != 3:
@@ -65,6 +72,11 @@ def first_component(means_layer: npt.ArrayLike) -> FloatArray:
 
     Raises:
         ShapeError: If the layer is not a matrix with at least one feature.
+
+    Examples:
+        >>> from fedgt.screen import first_component
+        >>> first_component([[0.0, 0.0], [0.0, 1.0], [0.0, 2.0]]).round(3).tolist()
+        [-1.0, 0.0, 1.0]
     """
     layer = as_numbers(means_layer, "group means")
     if layer.ndim != 2 or layer.shape[1] == 0:

@@ -13,7 +13,13 @@ from fedgt.types import IntArray, as_array, as_count
 
 
 class Utility(StrEnum):
-    """The utilities of the paper, by the names that specifications use."""
+    """The utilities of the paper, by the names that specifications use.
+
+    Examples:
+        >>> from fedgt.screen import Utility
+        >>> Utility.parse("recall").needs_source_label
+        True
+    """
 
     RECALL = "recall"
     TOP1 = "top1"
@@ -54,6 +60,11 @@ def measure(
     Raises:
         SpecError: If `recall` is chosen without a source label.
         ShapeError, CalibrationError: As `recall`, `top1_accuracy` and `balanced_accuracy`.
+
+    Examples:
+        >>> from fedgt.screen import Utility, measure
+        >>> measure(Utility.RECALL, predictions=[1, 7, 1, 0], labels=[1, 1, 1, 0], source_label=1)
+        0.6666666666666666
     """
     if utility is Utility.TOP1:
         return top1_accuracy(predictions, labels)
@@ -79,6 +90,11 @@ def recall(predictions: npt.ArrayLike, labels: npt.ArrayLike, source_label: int)
         ShapeError: If the two are not integer vectors of one length.
         SpecError: If the source label is no integer.
         CalibrationError: If there is no sample, or none of the source label.
+
+    Examples:
+        >>> from fedgt.screen import recall
+        >>> recall([1, 7, 0, 0], labels=[1, 1, 0, 0], source_label=1)
+        0.5
     """
     predicted, true = _checked(predictions, labels)
     source_label = as_count(source_label, "source label")
@@ -102,6 +118,11 @@ def top1_accuracy(predictions: npt.ArrayLike, labels: npt.ArrayLike) -> float:
     Raises:
         ShapeError: If the two are not integer vectors of one length.
         CalibrationError: If there is no sample.
+
+    Examples:
+        >>> from fedgt.screen import top1_accuracy
+        >>> top1_accuracy([1, 7, 0, 0], labels=[1, 1, 0, 0])
+        0.75
     """
     predicted, true = _checked(predictions, labels)
     return float((predicted == true).mean())
@@ -117,6 +138,11 @@ def balanced_accuracy(predictions: npt.ArrayLike, labels: npt.ArrayLike) -> floa
     Raises:
         ShapeError: If the two are not integer vectors of one length.
         CalibrationError: If there is no sample.
+
+    Examples:
+        >>> from fedgt.screen import balanced_accuracy
+        >>> balanced_accuracy([1, 0, 0, 0], labels=[1, 1, 0, 0])
+        0.75
     """
     predicted, true = _checked(predictions, labels)
     _, class_of, sizes = np.unique(true, return_inverse=True, return_counts=True)

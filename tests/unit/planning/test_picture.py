@@ -16,7 +16,16 @@ def result() -> SearchResult:
     front: list[Evaluation] = [
         evaluate(figures(named_design(name), demands, memory=Memory()), demands) for name in ("bch-15x8", "graded-15x9")
     ]
-    return SearchResult(demands=demands, front=tuple(front), recommended=front[0], rule="by hand", looked_at=2, seed=0)
+    return SearchResult(
+        demands=demands,
+        front=tuple(front),
+        recommended=front[0],
+        rule="by hand",
+        looked_at=2,
+        planned=2,
+        seconds=20.0,
+        seed=0,
+    )
 
 
 def test_the_picture_shows_a_line_for_each_r_and_the_same_result_gives_the_same_file(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedgt.deadline import NEVER
 from fedgt.design import all_contaminated, constant_row_weight, from_matrix, named_design
 from fedgt.errors import DesignError, SpecError
 from fedgt.planning import Demands, Figures, Memory, SearchResult, search
@@ -129,7 +130,7 @@ def test_a_design_at_least_as_good_as_15x8_is_found_with_no_more_groups() -> Non
 def test_the_published_15x8_is_beaten_in_expected_error_with_as_many_groups() -> None:
     demands = Demands(clients=15, privacy=4, max_malicious=5, groups_max=8)
     known = figures(named_design("bch-15x8"), demands, memory=Memory())
-    best = search(demands, draws=1).recommended.figures
+    best = search(demands, draws=1, deadline=NEVER).recommended.figures
     assert (best.groups, best.r, best.max_malicious) == (8, 4, 5)
     assert best.expected_mean < known.expected_mean - 0.01
 
@@ -148,7 +149,7 @@ def test_of_many_candidates_for_graded_evidence_the_best_for_each_r_are_looked_a
 def test_designs_with_no_more_groups_and_fewer_errors_than_30x12_are_found() -> None:
     demands = Demands(clients=30, privacy=6, max_malicious=8, groups_max=12)
     known = figures(named_design("cyclic-30x12"), demands, memory=Memory())
-    found = [one.figures for one in search(demands, effort=0.3).front]
+    found = [one.figures for one in search(demands, effort=0.3, deadline=NEVER).front]
     better = [one for one in found if one.groups <= 12 and one.r >= 6 and (one.max_malicious or 0) >= 8]
     assert min(one.expected_mean for one in better) < known.expected_mean
 

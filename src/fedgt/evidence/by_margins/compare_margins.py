@@ -25,6 +25,7 @@ def margin_screen(
     erased: npt.ArrayLike,
     steps: FloatArray | None = None,
     label: int | None = None,
+    of: int | None = None,
 ) -> GradedScreen:
     """Compare the validation margins of the group means of one test round.
 
@@ -36,12 +37,28 @@ def margin_screen(
         erased: bool[groups], true where the sum was not opened.
         steps: float64[S, S, classes] of `fedgt.screen.class_steps`; better evidence with it.
         label: The label under attack if the user knows it: only flips of this label are looked at then.
+        of: The number of all classes, where `classes` are some of them (`classes_to_compare`), as rows and as columns of the
+            margins and of the steps.
 
     Returns:
         The evidence. A group whose margins or losses are not finite is left out and named; the rest is tested.
 
     Raises:
         ShapeError: If the shapes do not fit, the label has no sample, or fewer than four classes have.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.evidence import margin_screen
+        >>> matrix, rng = named_design("graded-15x10-b").matrix, np.random.default_rng(0)
+        >>> weights = matrix / matrix.sum(axis=1, keepdims=True)
+        >>> clients = rng.normal(size=(15, 6, 6))  # margins of six classes
+        >>> clients[[2, 5], 1, 4] += 30.0  # two of them label class 1 as class 4
+        >>> means = np.tensordot(weights, clients, axes=1)
+        >>> losses = rng.normal(0.3, 0.01, size=(10, 6))
+        >>> found = margin_screen(means, losses, classes=range(6), weights=weights, erased=[False] * 10)
+        >>> str(found.evidence.strongest)
+        'label 1 taken for 4'
     """
     rows, losses = as_numbers(margins, "margins"), as_numbers(class_losses, "losses")
     w, closed = as_numbers(weights, "weights"), as_flags(erased, "erasures")
@@ -51,8 +68,16 @@ def margin_screen(
             f"margins {rows.shape}, losses {losses.shape}, weights {w.shape} and erasures {closed.shape}: one row or entry "
             "per group is needed in each"
         )
-    if rows.shape[1] != present.size or (steps is not None and steps.shape != (present.size, *rows.shape[1:])):
+    if (
+        rows.shape[1] != present.size
+        or (of is not None and rows.shape[2] != present.size)
+        or (steps is not None and steps.shape != (present.size, *rows.shape[1:]))
+    ):
         raise ShapeError(f"margins {rows.shape} of {present.size} classes with samples")
+    if losses.shape[1] != rows.shape[2]:
+        raise ShapeError(f"losses {losses.shape} with margins {rows.shape}: one loss for each of the classes is needed")
+    if (np.diff(present) <= 0).any() or not ((present >= 0) & (present < rows.shape[2])).all():
+        raise ShapeError(f"classes {present.tolist()[:8]}: ascending numbers from 0 to {rows.shape[2] - 1} are needed")
     if present.size < FEWEST_CLASSES:
         raise ShapeError(
             f"the validation set has samples of {present.size} classes; margins need {FEWEST_CLASSES}, because the noise of "
@@ -72,7 +97,7 @@ def margin_screen(
         return too_few(tested, loss, omitted)
     seen = rows[tested]
     equal = bool((np.ptp(seen, axis=0) <= _ROUNDING * np.abs(seen).max(initial=0.0)).all())
-    found = [] if equal else margin_hypotheses(parts, seen, present, steps)
+    found = [] if equal else margin_hypotheses(parts, seen, present, steps, of=of)
     if label is not None:
         found = [one for one in found if len(one.labels) == 2 and one.labels[0] == label]
     if not found:
@@ -90,6 +115,7 @@ def margin_screen(
         reason=f"{int(tested.sum())} groups compared along {parts.size} contrasts; most unusual: {strongest}, with "
         f"{np.exp(strongest.excess / 2):.3g} times the deviation that honest clients should make"
         + ("" if steps is not None else " (what the classification layer sees is not known: less is told apart)")
+        + ("" if of is None else f"; of {of} classes the {present.size} that stand out most are compared pair by pair")
         + omitted,
     )
 

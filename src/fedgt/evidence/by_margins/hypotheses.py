@@ -12,7 +12,7 @@ a sum of a row and a column effect, and a pair and its mirror image are alike, a
 ways. What such a prediction errs by is learnt from all pairs, too.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 
 import numpy as np
@@ -57,6 +57,12 @@ class Hypothesis:
         freedom: Degrees of freedom of that scale.
         excess: By how much the logarithm of its energy exceeds what the scale predicts.
         log_prior: Of this attack, given that there is one.
+
+    Examples:
+        >>> from fedgt.evidence import Hypothesis
+        >>> flip = Hypothesis(labels=(1, 7), observed=[0.0], scale=1.0, freedom=10.0, excess=0.0, log_prior=-5.0)
+        >>> str(flip)
+        'label 1 taken for 7'
     """
 
     labels: tuple[int, ...]
@@ -91,6 +97,14 @@ def class_steps(logits: FloatArray, inputs: FloatArray, labels: IntArray) -> Flo
 
     Raises:
         ShapeError, CalibrationError: If the shapes or dtypes do not fit, or there is no sample.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.evidence import class_steps
+        >>> rng = np.random.default_rng(0)
+        >>> labels = np.repeat(np.arange(4), 5)
+        >>> class_steps(rng.normal(size=(20, 4)), rng.normal(size=(20, 8)), labels).shape
+        (4, 4, 4)
     """
     logits, labels = checked_scores(logits, labels)
     inputs = as_numbers(inputs, "inputs")
@@ -118,15 +132,19 @@ def class_steps(logits: FloatArray, inputs: FloatArray, labels: IntArray) -> Flo
 
 
 def margin_hypotheses(
-    parts: Contrasts, margins: FloatArray, classes: IntArray, steps: FloatArray | None
+    parts: Contrasts, margins: FloatArray, classes: IntArray, steps: FloatArray | None, *, of: int | None = None
 ) -> list[Hypothesis]:
     """All hypotheses about one test round; each attack twice, with its scale learnt in two ways of equal probability.
+
+    Of many classes some may be enough (`classes_to_compare`): then S of them stand both for the rows and for the columns of
+    the margins, and what is paid for looking is that of all.
 
     Args:
         parts: The contrasts of the groups, made with equal sample counts: honest clients differ by who they are.
         margins: float64[groups, S, C]: centred mean logits of each class with samples; see `fedgt.screen.margins`.
         classes: int64[S]: which classes have samples, ascending.
         steps: float64[S, S, C] of `class_steps`; None where the classification layer's inputs are not known.
+        of: The number of all classes, where `classes` are some of them and C is S; C if not given.
 
     Returns:
         Empty if there are fewer than `FEWEST_CLASSES` classes with samples, or nothing differs.
@@ -136,14 +154,21 @@ def margin_hypotheses(
         return []
     least = max(_ROUNDING * float((margins**2).max()), _TINY)
     rest = moved if steps is None else _without_steps(moved, steps)
-    pairs = np.array([(i, t) for i, s in enumerate(classes.tolist()) for t in range(margins.shape[2]) if t != s])
-    flips = _adjusted(rest, classes, pairs)
+    width = margins.shape[2]
+    # The column of each class, the class of each column, and how many classes there are.
+    own, named, total = (classes, np.arange(width), width) if of is None else (np.arange(len(classes)), classes, of)
+    pairs = np.array([(i, t) for i, s in enumerate(own.tolist()) for t in range(width) if t != s])
+    flips = _adjusted(rest, own, pairs)
     energy = np.maximum((flips**2).mean(axis=1), least)
-    found = _flips(flips, energy, pairs, classes, margins.shape[2], least)
+    unseen = log(len(pairs) / (total * (total - 1))) if of is not None else 0.0
+    found = [
+        replace(one, labels=tuple(named[list(one.labels)].tolist()), log_prior=one.log_prior + unseen)
+        for one in _flips(flips, energy, pairs, own, width, least)
+    ]
     # In units of what the rows and columns predict: in units of their own size the attacked pairs would count least.
-    usual = _polished(_table(np.log(energy)[None], pairs, classes, margins.shape[2]))[0, pairs[:, 0], pairs[:, 1]]
-    found += _offsets(flips / np.exp(usual / 2)[:, None], pairs, classes, margins.shape[2])
-    return [*found, _any(moved, classes, least)]
+    usual = _polished(_table(np.log(energy)[None], pairs, own, width))[0, pairs[:, 0], pairs[:, 1]]
+    found += _offsets(flips / np.exp(usual / 2)[:, None], (named[pairs[:, 1]] - classes[pairs[:, 0]]) % total, total)
+    return [*found, _any(moved, own, least)]
 
 
 def _without_steps(moved: FloatArray, steps: FloatArray) -> FloatArray:
@@ -264,13 +289,19 @@ def _polished(table: FloatArray) -> FloatArray:
     return fitted
 
 
-def _offsets(flips: FloatArray, pairs: IntArray, classes: IntArray, width: int) -> list[Hypothesis]:
-    """All labels moved on by the same number: the sum of the margins that it raises, in units of their size."""
-    moved_by = (pairs[:, 1] - classes[pairs[:, 0]]) % width
-    sums = np.stack([flips[moved_by == o].sum(axis=0) for o in range(1, width)]) / np.sqrt(len(classes))
+def _offsets(flips: FloatArray, moved_by: IntArray, width: int) -> list[Hypothesis]:
+    """All labels moved on by the same number: the sum of the margins that it raises, in units of their size.
+
+    Args:
+        flips: float64[pairs, contrasts].
+        moved_by: int64[pairs]: by how much each pair moves labels on.
+        width: The number of classes.
+    """
+    offsets, many = np.unique(moved_by, return_counts=True)
+    sums = np.stack([flips[moved_by == o].sum(axis=0) for o in offsets]) / np.sqrt(many)[:, None]
     energy = np.maximum((sums**2).mean(axis=1), _ROUNDING)
     others = ~np.eye(len(sums), dtype=np.bool_)
-    prior = log(_KINDS["offset"] / 2 / len(sums))
+    prior = log(_KINDS["offset"] / 2 / (width - 1))
     found = []
     for table in (np.broadcast_to(energy, others.shape), _across(sums, energy, _ROUNDING)):
         logs = [np.log(table[row][others[row]]) for row in range(len(sums))]
@@ -282,7 +313,7 @@ def _offsets(flips: FloatArray, pairs: IntArray, classes: IntArray, width: int) 
             error = max(_LEAST_ERROR_OF_OFFSETS, 0.5 * _deviation(one))
             found.append(
                 Hypothesis(
-                    labels=(row + 1,),
+                    labels=(int(offsets[row]),),
                     observed=sums[row],
                     scale=float(np.exp(predicted[row] / 2)),
                     freedom=1.0 / (2.0 * error**2),

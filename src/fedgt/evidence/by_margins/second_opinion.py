@@ -23,6 +23,15 @@ class SecondOpinion:
         spread: How unevenly clients own the classes; see `label_spread`.
         test: Tests the sums of the round by margins; called once, when somebody is suspected.
         heard: bool[clients]: who is in an open sum of this round.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.evidence import SecondOpinion
+        >>> def margins_of_the_same_sums():
+        ...     raise AssertionError("not asked: clients own the classes evenly")
+        >>> opinion = SecondOpinion(spread=0.1, test=margins_of_the_same_sums, heard=np.ones(15, dtype=bool))
+        >>> opinion(np.eye(15, dtype=bool)[:1]).tolist()
+        [nan]
     """
 
     spread: float

@@ -48,6 +48,17 @@ def label_spread(
 
     Raises:
         ShapeError: If the shapes do not fit.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.evidence import label_spread
+        >>> matrix, rng = named_design("graded-15x10-b").matrix, np.random.default_rng(0)
+        >>> steps = rng.normal(size=(4, 4, 4))
+        >>> start = np.zeros((4, 4))
+        >>> same = np.broadcast_to(start + steps.sum(axis=0), (10, 4, 4))  # every client owns the classes alike
+        >>> label_spread(same, start, steps=steps, weights=matrix, samples=[100] * 15, counts=[25] * 4)
+        0.0
     """
     rows, begin, w = as_numbers(margins, "margins"), as_numbers(start, "start"), as_numbers(weights, "weights")
     sizes, seen = as_numbers(samples, "sample counts"), as_numbers(counts, "counts")
