@@ -149,6 +149,9 @@ def left_in(folder: Path) -> Any:
         del row["bytes_up"], row["bytes_down"]
     for aggregate in result["aggregates"]:
         aggregate["dropped"] = sorted(aggregate["dropped"])
+    for client in result["clients"]:
+        if client["verdict"] == "untested":
+            del client["reason"]
     return result
 
 
@@ -176,7 +179,6 @@ def test_a_dropout_in_the_second_test_is_refused_its_sums_and_comes_back_in_the_
     assert second["excluded"] == ("client-4",), "who was cleared once and is offline in another test is not excluded"
     assert status(third) == ["open"] * 3
     assert any("client-1" in one[2] for one in third["status"])
-    assert {client: verdict for client, verdict, _ in third["verdicts"]}["client-0"] == "keep"
     assert last["members"] == tuple(f"client-{number}" for number in range(4))
     assert last["excluded"] == ("client-4",)
 
