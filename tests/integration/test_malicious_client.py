@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.poly1305 import Poly1305
 
 from fedgt.errors import ProtocolError
-from fedgt.secagg import ClientSession, FixedPoint, GroupSum, RoundPlan, TensorSpec
-from fedgt.secagg.frames import pack_in_place
+from fedgt.secagg import FixedPoint, GroupSum, RoundPlan, TensorSpec
 from fedgt.secagg.membership import OWN_BYTES, Membership, keys_statement
 from fedgt.secagg.messages import GroupPart, stage_message
 from fedgt.secagg.shares import PRIME, SHARE_BYTES, combine_shares, split_secret
 from fedgt.secagg.vector import require_range
+from lying_client import LyingClient
 from secagg_lab import FOUR, UPDATE, make_plan, play, read
 
 
@@ -146,27 +145,10 @@ def test_a_parcel_that_cannot_be_read_names_nobody() -> None:
 # Range ------------------------------------------------------------------------------------------------------------------
 
 
-def uniform(plan: RoundPlan, reply: bytes, client: str, seed: int) -> bytes:
-    """The masked vector of a client that adds anything in the ring to what it should send; its tag is right."""
-    message = read(plan, "masked", client, reply)
-    rng = np.random.default_rng(seed)
-    parts = []
-    for part in message.parts:
-        vector = np.frombuffer(part.body[:-16], dtype=plan.encoding.dtype).copy()
-        vector += rng.integers(0, 2**plan.encoding.ring_bits, size=vector.size, dtype=plan.encoding.dtype)
-        tag = Poly1305.generate_tag(LIARS[client]._groups[part.group].tag_key, vector.tobytes())
-        parts.append((part.group, vector.tobytes() + tag))
-    header = message.header
-    header["parts"] = [[group, [], [], len(body)] for group, body in parts]
-    content = b"".join(body for _, body in parts)
-
-    def fill(view: memoryview) -> None:
-        view[:] = content
-
-    return pack_in_place(header, len(content), fill, identity=FOUR.clients[client])
-
-
-LIARS: dict[str, ClientSession] = {}
+def uniform(plan: RoundPlan, seed: int) -> list[int]:
+    """Anything in the ring, to be added to what a client should send."""
+    draw = np.random.default_rng(seed).integers(0, 2**plan.encoding.ring_bits, plan.length, dtype=plan.encoding.dtype)
+    return [int(number) for number in draw]
 
 
 @pytest.mark.parametrize("ring_bits", [32, 64])
@@ -179,13 +161,8 @@ def test_a_sum_that_its_members_cannot_reach_is_no_sum(ring_bits: int) -> None:
         tensors=(TensorSpec(name="w", shape=(3,)),),
     )
     for seed in range(20):
-        sessions = FOUR.sessions(plan)
-        LIARS["a"] = sessions["a"]
-
-        def lie(at: str, who: str, reply: bytes, seed: int = seed) -> bytes:
-            return uniform(plan, reply, who, seed) if (at, who) == ("masked", "a") else reply
-
-        _, _, sums = play(plan, sessions=sessions, up=lie)
+        liar = LyingClient("a", credentials=FOUR.of_client("a"), vectors={0: uniform(plan, seed)})
+        _, _, sums = play(plan, sessions=FOUR.sessions(plan) | {"a": liar})
         assert sums[0].status == "erased"
         assert "at least one of them has" in sums[0].reason
         assert not sums[0].faults, "the group is at fault; who of it is not proved"

@@ -102,7 +102,7 @@ def seeds_of_rounds(monkeypatch: pytest.MonkeyPatch, rounds: range, *groups: str
             seeds.append(seed)
             super().__init__(seed, subtract=subtract)
 
-    monkeypatch.setattr("fedgt.secagg.membership.MaskStream", Spy)
+    monkeypatch.setattr("fedgt.secagg.masking.MaskStream", Spy)
     for number in rounds:
         _, _, sums = play(make_plan(*groups, round=number))
         assert all(one.status == "open" for one in sums)
@@ -118,15 +118,15 @@ def test_no_mask_is_used_in_two_groups_or_rounds(monkeypatch: pytest.MonkeyPatch
 
 
 def test_seeds_have_the_full_entropy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against the search for seeds of few bits: 256 bits each, every bit balanced, no two prefixes alike."""
+    """Against the search for seeds of few bits: 256 bits each for vector and pad, all balanced, no two prefixes alike."""
     seeds = sorted(set(seeds_of_rounds(monkeypatch, range(40), "abcd", "abcd")))
-    assert {len(seed) for seed in seeds} == {32}
-    bits = np.unpackbits(np.frombuffer(b"".join(seeds), dtype=np.uint8)).reshape(len(seeds), 256)
+    assert {len(seed) for seed in seeds} == {64}
+    bits = np.unpackbits(np.frombuffer(b"".join(seeds), dtype=np.uint8)).reshape(len(seeds), 512)
     spread = 6 * np.sqrt(len(seeds)) / 2
     assert np.abs(bits.sum(axis=0) - len(seeds) / 2).max() < spread
-    together = (bits[:, :, None] ^ bits[:, None, :]).sum(axis=0)[np.triu_indices(256, 1)]
+    together = (bits[:, :, None] ^ bits[:, None, :]).sum(axis=0)[np.triu_indices(512, 1)]
     assert np.abs(together - len(seeds) / 2).max() < spread
-    assert len({seed[:8] for seed in seeds}) == len(seeds)
+    assert len({half for seed in seeds for half in (seed[:8], seed[32:40])}) == 2 * len(seeds)
 
 
 def reachable(root: object) -> list[object]:
@@ -185,7 +185,8 @@ def test_without_one_honest_peer_nothing_hides_and_with_one_everything_does() ->
         sessions[name].masked(down["masked"][name], update)
     known = [sessions[name]._groups[0] for name in "cd"]
     # The own mask comes first, then one for each peer in the order in which its shares are held.
-    streams = [one.mask_streams()[1 + [peer for peer in one.held if peer != one.position].index(0)] for one in known]
+    masks = [one.masks()[1 + [peer for peer in one.held if peer != one.position].index(0)] for one in known]
+    streams = [MaskStream(seeds, subtract=subtract) for seeds, subtract in masks]
     masked = read(plan, "masked", "a", sessions["a"].masked(down["masked"]["a"], update)).parts[0]
     vector = np.frombuffer(masked.body[:16000], dtype="<u4").copy()
     scratch = mask_scratch()

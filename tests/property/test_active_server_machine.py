@@ -28,7 +28,7 @@ from fedgt.secagg import ClientPolicy, Identity, Link
 from fedgt.secagg.account import smallest_support
 from fedgt.secagg.agreement import Row, links_to_json
 from fedgt.secagg.agreement_log import AgreementLog
-from fedgt.secagg.vector import client_vectors
+from fedgt.secagg.vector import client_vector
 from lying_server import DEAD, Attempt, LyingServer, least_mixed, model
 from secagg_lab import Consortium
 
@@ -370,7 +370,7 @@ def sum_of(server: LyingServer, attempt: Attempt, group: int, members: Sequence[
         if server.trained(attempt, name) == attempt.kind:
             base = {key: np.asarray(value) for key, value in attempt.sent.items()}
         own = {"w": (base["w"] + server.data[name].update(server.trained(attempt, name))) - base["w"]}
-        np.add(total, client_vectors(attempt.plan, name, [group], own, attempt.center)[group], out=total)
+        np.add(total, client_vector(attempt.plan, name, own, attempt.center), out=total)
     return total
 
 

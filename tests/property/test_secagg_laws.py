@@ -15,7 +15,7 @@ from fedgt.secagg import ClientSession, GroupSum, RoundPlan, ServerSession, Tens
 from fedgt.secagg.fixed_point import RING_BITS, FixedPoint
 from fedgt.secagg.frames import unpack
 from fedgt.secagg.messages import read_plan_message, read_stage_message
-from fedgt.secagg.vector import client_vectors, read_sum
+from fedgt.secagg.vector import client_vector, read_sum
 from fedgt.types import FloatArray, Parameters
 
 STAGES = ("keys", "shares", "masked", "unmask")
@@ -33,10 +33,7 @@ class PlaintextSum:
     def ring(self, group: int, members: tuple[str, ...]) -> list[int]:
         """The sum of the encoded vectors with Python integers, modulo the ring."""
         modulus = 2**self.plan.encoding.ring_bits
-        vectors = [
-            client_vectors(self.plan, client, [group], {"w": self.updates[client]})[group].tolist()
-            for client in members
-        ]
+        vectors = [client_vector(self.plan, client, {"w": self.updates[client]}).tolist() for client in members]
         return [sum(column) % modulus for column in zip(*vectors, strict=True)]
 
     def real(self, members: tuple[str, ...]) -> FloatArray:

@@ -116,16 +116,17 @@ def play(
     prekeys: Mapping[str, Prekeys] | None = None,
     until: str = "results",
     up: Wire = lambda stage, client, reply: reply,
+    seed: bytes = b"",
 ) -> tuple[dict[str, dict[str, bytes]], dict[str, dict[str, bytes]], tuple[GroupSum, ...]]:
     """An honest server; `up` may change or swallow a reply. Requests and replies by stage, and the sums.
 
-    With prekeys stage "begin" stands for the first two.
+    With prekeys stage "begin" stands for the first two. `seed` is that of the plan's challenge.
     """
     if sessions is None:
         sessions = (
             {name: ClientSession(name) for name in plan.clients} if consortium is None else consortium.sessions(plan)
         )
-    server = ServerSession(plan, credentials=None if consortium is None else consortium.of_server())
+    server = ServerSession(plan, credentials=None if consortium is None else consortium.of_server(), seed=seed)
     stages = STAGES if consortium is None else SIGNED_STAGES
     down: dict[str, dict[str, bytes]] = {}
     if prekeys is None:

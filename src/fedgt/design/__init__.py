@@ -16,12 +16,18 @@ from fedgt.design.families import candidates
 from fedgt.design.matrix import Design, from_matrix, identity, read_design, single_group
 from fedgt.design.named import default_design, named_design, named_designs, named_families
 from fedgt.design.quasi_cyclic import drawn_quasi_cyclic, quasi_cyclic
+from fedgt.design.reed_solomon import CodeProof, proved, reed_solomon
+from fedgt.design.searched import SearchedDesign, searched_design, searched_designs
 from fedgt.design.shortening import punctured, shortened
 from fedgt.design.soundness import checked, faults
+from fedgt.design.stages import StagedDesign
 
 __all__ = [
+    "CodeProof",
     "Contamination",
     "Design",
+    "SearchedDesign",
+    "StagedDesign",
     "all_contaminated",
     "banded",
     "bch",
@@ -43,9 +49,13 @@ __all__ = [
     "named_families",
     "negative_group_counts",
     "negative_group_distribution",
+    "proved",
     "punctured",
     "quasi_cyclic",
     "read_design",
+    "reed_solomon",
+    "searched_design",
+    "searched_designs",
     "shortened",
     "single_group",
 ]

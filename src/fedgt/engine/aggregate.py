@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Protocol
 
@@ -13,7 +13,8 @@ from fedgt.engine.prekey_store import PrekeyStore
 from fedgt.engine.round_message import RoundMessage, bound
 from fedgt.engine.transport import Failure, MeetingTransport, StreamingTransport, Transport
 from fedgt.errors import ShapeError
-from fedgt.secagg import AgreementLog, Authorise, Credentials, GroupSum, RoundPlan, ServerSession
+from fedgt.secagg import AgreementLog, Authorise, Credentials, Fault, GroupSum, RoundPlan, ServerSession
+from fedgt.secagg.challenge import draw_seed, seed_hash
 from fedgt.types import Parameters
 
 logger = logging.getLogger(__name__)
@@ -29,6 +30,31 @@ class SecureSums:
         bytes_down: Bytes of all messages that were sent.
         seconds: Stage -> wall-clock seconds, clients and server together (the last one includes the opening).
         warnings: What the user should know about this plan.
+        faults: What groups show about their members.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import ClientEndpoint, LocalTransport, TrainedModel, secure_sums
+        >>> from fedgt.secagg import RoundPlan, fit_fixed_point, tensor_specs
+        >>> class Site:
+        ...     def train(self, parameters, *, round):
+        ...         return TrainedModel(parameters=dict(parameters), samples=1)
+        >>> names, model = ("ada", "bob", "cleo"), {"weight": np.zeros(2)}
+        >>> encoding = fit_fixed_point(clip=8.0, fraction_bits=24, weight_sum=3)
+        >>> plan = RoundPlan(
+        ...     run="example",
+        ...     round=1,
+        ...     purpose="training",
+        ...     groups=(names,),
+        ...     thresholds=(3,),
+        ...     weights=dict.fromkeys(names, 1),
+        ...     encoding=encoding,
+        ...     tensors=tensor_specs(model),
+        ... )
+        >>> transport = LocalTransport({name: ClientEndpoint(name, Site()).handle for name in names})
+        >>> taken = secure_sums(transport, plan, model, authorise=lambda members: ("not today",), timeout=10.0)
+        >>> taken.sums[0].status, taken.bytes_up > 0
+        ('erased', True)
     """
 
     sums: tuple[GroupSum, ...]
@@ -36,6 +62,7 @@ class SecureSums:
     bytes_down: int
     seconds: Mapping[str, float]
     warnings: tuple[str, ...] = ()
+    faults: tuple[Fault, ...] = ()
 
 
 class TakesSums(Protocol):
@@ -73,7 +100,8 @@ def secure_sums(
 
     Args:
         transport: Reaches the clients.
-        plan: What to sum. The hashes of the models are put into it here.
+        plan: What to sum. The hashes of the models are put into it here, and that of a fresh challenge (decision 0021)
+            where a client is in two groups.
         parameters: The global model of the round, with the plan's names and shapes.
         authorise: Asked once before anything is opened: real members per group (empty for a lost group) -> None to open
             it or the reason to withhold it.
@@ -92,6 +120,29 @@ def secure_sums(
     Raises:
         ShapeError: If parameters or center do not have the plan's tensors, or the center is missing or superfluous.
         ProtocolError: If `authorise` does not answer for each group; what it raises itself is passed on.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import ClientEndpoint, LocalTransport, TrainedModel, secure_sums
+        >>> from fedgt.secagg import RoundPlan, fit_fixed_point, tensor_specs
+        >>> class Site:
+        ...     def train(self, parameters, *, round):
+        ...         return TrainedModel(parameters={"weight": parameters["weight"] + 1.0}, samples=1)
+        >>> names, model = ("ada", "bob", "cleo"), {"weight": np.zeros(2)}
+        >>> plan = RoundPlan(
+        ...     run="example",
+        ...     round=1,
+        ...     purpose="training",
+        ...     groups=(names,),
+        ...     thresholds=(3,),
+        ...     weights=dict.fromkeys(names, 1),
+        ...     encoding=fit_fixed_point(clip=8.0, fraction_bits=24, weight_sum=3),
+        ...     tensors=tensor_specs(model),
+        ... )
+        >>> transport = LocalTransport({name: ClientEndpoint(name, Site()).handle for name in names})
+        >>> taken = secure_sums(transport, plan, model, authorise=lambda members: (None,) * len(members), timeout=10.0)
+        >>> taken.sums[0].status, taken.sums[0].total["weight"].round(3).tolist()
+        ('open', [3.0, 3.0])
     """
     _require_tensors(plan, parameters, "parameters")
     if (center is not None) != (plan.task == "weiszfeld"):
@@ -102,7 +153,9 @@ def secure_sums(
         prekeys = transport.prekeys
     traffic = _Traffic(transport, timeout, "keys" if prekeys is None else "begin")
     plan = bound(plan, parameters, center)
-    session = ServerSession(plan, credentials=credentials, agreements=agreements)
+    seed = draw_seed() if plan.shares_clients else b""
+    plan = replace(plan, challenge=seed_hash(seed) if seed else "")
+    session = ServerSession(plan, credentials=credentials, agreements=agreements, seed=seed)
     if prekeys is None:
         requests = _openings(session.keys(), parameters, center, credentials)
         requests = session.shares(*traffic.exchange("keys", requests))
@@ -128,6 +181,7 @@ def secure_sums(
         bytes_down=traffic.bytes_down,
         seconds=MappingProxyType(traffic.seconds),
         warnings=() if plan.encoding.warning is None else (plan.encoding.warning,),
+        faults=session.faults,
     )
 
 

@@ -40,6 +40,12 @@ class TrainedModel:
     Attributes:
         parameters: Tensor name -> array, with the names and shapes of the model that was received.
         samples: The number of local samples; at least 1.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import TrainedModel
+        >>> TrainedModel(parameters={"weight": np.zeros((2, 3))}, samples=100).samples
+        100
     """
 
     parameters: Mapping[str, npt.NDArray[np.floating]]
@@ -89,6 +95,15 @@ class ClientEndpoint:
 
     Raises:
         SpecError: With credentials, if neither policy nor terms promise at least two clients more than may collude.
+
+    Examples:
+        >>> from fedgt import ClientEndpoint, TrainedModel
+        >>> class Site:
+        ...     def train(self, parameters, *, round):  # your training: arrays in, arrays out
+        ...         return TrainedModel(parameters={"weight": parameters["weight"] + 1.0}, samples=100)
+        >>> endpoint = ClientEndpoint("ada", Site(), minimum_group_size=3)  # it joins no smaller sum
+        >>> callable(endpoint.handle)
+        True
     """
 
     def __init__(

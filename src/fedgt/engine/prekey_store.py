@@ -17,6 +17,11 @@ class PrekeyStore:
     Attributes:
         published: Client -> its message, as `fedgt.secagg.Prekeys.published` made it.
         request: What is to be asked for next; None asks for nothing.
+
+    Examples:
+        >>> from fedgt.engine import PrekeyStore
+        >>> PrekeyStore().published  # empty until clients have answered once
+        {}
     """
 
     published: dict[str, bytes] = field(default_factory=dict)

@@ -83,6 +83,13 @@ def fingerprint(parameters: Parameters) -> bytes:
 
     Raises:
         ShapeError: As `fedgt.types.require_model`, or if a dtype is not known.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.engine import fingerprint
+        >>> model = {"weight": np.zeros(3)}
+        >>> fingerprint(model) == fingerprint({"weight": np.zeros(3)}), len(fingerprint(model))
+        (True, 32)
     """
     require_model(parameters)
     described = pack({"tensors": [_describe(name, array) for name, array in parameters.items()]})

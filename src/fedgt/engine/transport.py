@@ -27,6 +27,12 @@ class Failure:
     Attributes:
         client: Its id.
         reason: For people and reports. It may be a stranger's words: it is made `fedgt.foreign_text.plain`.
+
+    Examples:
+        >>> from fedgt import LocalTransport
+        >>> transport = LocalTransport({"ada": lambda stage, message: message})
+        >>> transport.exchange("a stage", {"bob": b"hello"}, timeout=5.0)["bob"].client
+        'bob'
     """
 
     client: str
@@ -98,6 +104,12 @@ class LocalTransport:
 
     Raises:
         SpecError: If there is no worker.
+
+    Examples:
+        >>> from fedgt import LocalTransport
+        >>> transport = LocalTransport({"ada": lambda stage, message: message.upper()})
+        >>> transport.exchange("a stage", {"ada": b"hello"}, timeout=5.0)
+        {'ada': b'HELLO'}
     """
 
     def __init__(self, handlers: Mapping[str, Handler], workers: int = 1) -> None:

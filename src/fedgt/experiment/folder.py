@@ -57,6 +57,15 @@ def run_into(
     Raises:
         SpecError: If the folder holds a run or a specification, or cannot be written; with `resume` if the run that it
             holds is another one, or of another version; if another process is at work there.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.experiment import make_spec, run_into
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result = run_into(make_spec({"privacy": 4, "federation": {"rounds": 1}}), Path(folder))
+        ...     sorted(path.name for path in Path(folder).iterdir())
+        ['log', 'result.json', 'rounds.csv', 'spec.toml']
     """
     if overwrite and resume:
         raise SpecError("overwrite begins anew, resume goes on: take one of them")

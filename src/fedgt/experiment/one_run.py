@@ -77,6 +77,12 @@ def run(
 
     Raises:
         SpecError, DesignError, CalibrationError: If the specification cannot be run.
+
+    Examples:
+        >>> from fedgt.experiment import make_spec, run
+        >>> result = run(make_spec({"privacy": 4, "federation": {"rounds": 1}, "training": {"learning_rate": 0.05}}))
+        >>> result.status, len(result.rounds)
+        ('finished', 1)
     """
     from threadpoolctl import threadpool_limits
 

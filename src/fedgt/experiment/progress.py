@@ -24,7 +24,18 @@ RunState = Literal["running", "interrupted", "finished", "stopped", "failed"]
 
 
 class RunProgress(BaseModel):
-    """A run at one moment. `truth` of the clients exists in simulations only, as in the result."""
+    """A run at one moment. `truth` of the clients exists in simulations only, as in the result.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.experiment import make_spec, read_progress, run_into
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = run_into(make_spec({"privacy": 4, "federation": {"rounds": 1}}), Path(folder))
+        ...     progress = read_progress(Path(folder))
+        >>> progress.rounds, progress.method
+        (1, 'fedgt')
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -121,6 +132,16 @@ def read_progress(folder: Path) -> RunProgress:
 
     Raises:
         SpecError: If the folder holds no run, or files that cannot be those of a run (the message names the key).
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.experiment import make_spec, read_progress, run_into
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = run_into(make_spec({"privacy": 4, "federation": {"rounds": 1}}), Path(folder))
+        ...     progress = read_progress(Path(folder))
+        >>> progress.state, progress.finished
+        ('finished', 1)
     """
     # The result is looked for first and last: the run may end between two looks.
     for path in (folder / "result.json", folder / FILE, folder / "result.json"):

@@ -26,7 +26,7 @@ from fedgt.engine import SecureSums, TakesSums, Transport
 from fedgt.engine.round_message import fingerprint
 from fedgt.engine.transport import Failure, StreamingTransport
 from fedgt.experiment.atomic import replace_file
-from fedgt.secagg import AgreementLog, Authorise, Credentials, GroupSum, RoundPlan
+from fedgt.secagg import AgreementLog, Authorise, Credentials, Fault, GroupSum, RoundPlan
 from fedgt.types import FloatArray, Parameters
 
 _log = logging.getLogger(__name__)
@@ -190,9 +190,11 @@ def _packed(record: _Record, state: Mapping[str, Any]) -> bytes:
                 "weight": one.weight,
                 "clipped": one.clipped,
                 "beta_total": one.beta_total,
+                "faults": dict(one.faults),
             }
             for one in sums.sums
         ],
+        "faults": [[fault.kind, fault.groups, fault.suspects] for fault in sums.faults],
         "bytes_up": sums.bytes_up,
         "bytes_down": sums.bytes_down,
         "seconds": dict(sums.seconds),
@@ -255,6 +257,7 @@ def _record(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], pla
                 weight=one["weight"],
                 clipped=one["clipped"],
                 beta_total=one["beta_total"],
+                faults=MappingProxyType(one["faults"]),
             )
         )
     asked = meta["asked"]
@@ -266,6 +269,10 @@ def _record(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], pla
             bytes_down=meta["bytes_down"],
             seconds=MappingProxyType(meta["seconds"]),
             warnings=tuple(meta["warnings"]),
+            faults=tuple(
+                Fault(kind=kind, groups=tuple(groups), suspects=tuple(suspects))
+                for kind, groups, suspects in meta["faults"]
+            ),
         ),
         cpu_seconds=meta["cpu_seconds"],
     )

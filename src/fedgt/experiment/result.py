@@ -162,7 +162,14 @@ class TestRow(_Row):
 
 
 class RunResult(_Row):
-    """A whole run."""
+    """A whole run.
+
+    Examples:
+        >>> from fedgt.experiment import make_spec, run
+        >>> result = run(make_spec({"privacy": 4, "federation": {"rounds": 1}, "attack": {"malicious": 0}}))
+        >>> len(result.clients), result.privacy.promised
+        (15, 4)
+    """
 
     schema_version: int = SCHEMA_VERSION
     version: str = Field(description="Of fedgt.")
@@ -201,12 +208,28 @@ def json_number(value: float) -> JsonNumber:
 
 
 def result_schema() -> dict[str, Any]:
-    """The JSON schema of `result.json`."""
+    """The JSON schema of `result.json`.
+
+    Examples:
+        >>> from fedgt.experiment import result_schema
+        >>> "rounds" in result_schema()["properties"]
+        True
+    """
     return RunResult.model_json_schema()
 
 
 def write_result(result: RunResult, folder: Path) -> None:
-    """Write `rounds.csv` and `result.json` into the folder, the result last and at once: where it is, the run has ended."""
+    """Write `rounds.csv` and `result.json` into the folder, the result last and at once: where it is, the run has ended.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.experiment import make_spec, run, write_result
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_result(run(make_spec({"privacy": 4, "federation": {"rounds": 1}})), Path(folder))
+        ...     sorted(path.name for path in Path(folder).iterdir())
+        ['result.json', 'rounds.csv']
+    """
     names = {
         "top1_accuracy": "top1_accuracy_percent",
         "balanced_accuracy": "balanced_accuracy_percent",

@@ -221,7 +221,14 @@ _CAME_LATER: Mapping[tuple[str, ...], Any] = {
 
 
 class ExperimentSpec(Options):
-    """A whole run. `privacy` has no default on purpose: the promise is the user's to make."""
+    """A whole run. `privacy` has no default on purpose: the promise is the user's to make.
+
+    Examples:
+        >>> from fedgt.experiment import make_spec
+        >>> spec = make_spec({"privacy": 4, "attack": {"malicious": 3}})
+        >>> spec.attack.malicious, spec.screen.kind
+        (3, 'graded')
+    """
 
     method: Method = Field("fedgt", description="The defence, or what it is compared with.")
     seed: int = Field(0, ge=0, description="Of data shares, attackers, seats, initial model and sample order.")
@@ -316,6 +323,17 @@ def read_spec(path: Path, overrides: Mapping[str, Any] | None = None) -> Experim
 
     Raises:
         SpecError: Names the file and the line or key, the value, what was needed, and the nearest valid spelling.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.experiment import read_spec
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "spec.toml"
+        ...     _ = path.write_text("privacy = 4")
+        ...     spec = read_spec(path, {"seed": 7})
+        >>> spec.privacy, spec.seed
+        (4, 7)
     """
     text = read_text(path, "specification")
     try:
@@ -336,6 +354,12 @@ def make_spec(
 
     A design file is read here, relative to the folder `beside`, and replaced by its rows: the resolved specification and its
     hash hold the matrix itself.
+
+    Examples:
+        >>> from fedgt.experiment import make_spec
+        >>> spec = make_spec({"privacy": 4}, {"federation.rounds": 2})
+        >>> spec.federation.rounds, spec.data.name
+        (2, 'digits')
     """
     merged = json.loads(json.dumps(content, default=str))
     for key, value in (overrides or {}).items():

@@ -54,8 +54,8 @@ class UnmaskedSums:
         for client in dict.fromkeys(member for group in plan.groups for member in group):
             trained = self.clients[client].train(parameters, round=plan.round)
             own = [number for number, group in enumerate(plan.groups) if client in group]
-            for start, piece in client_chunks(plan, client, own, trained.parameters, center, base=parameters):
-                for number, levels in piece.items():
+            for start, levels in client_chunks(plan, client, trained.parameters, center, base=parameters):
+                for number in own:
                     totals[number][start : start + levels.size] += levels
         withheld = authorise(plan.groups)
         sums = tuple(

@@ -32,6 +32,17 @@ class Finding:
         undecided: bool[clients]: whom a further test might decide.
         said: The verdict and the reason about each client, if the policies leave it at that.
         unclear: What is said about each client where nobody is singled out.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import Grouping, named_design
+        >>> from fedgt.evidence import decode_graded
+        >>> from fedgt.federation import from_posterior
+        >>> design = named_design("graded-15x10-b")
+        >>> grouping = Grouping(design=design, clients=tuple(f"site-{j:02d}" for j in range(15)))
+        >>> finding = from_posterior(grouping, np.zeros(10, dtype=bool), decode_graded([], clients=15, largest=7))
+        >>> finding.heard.tolist()[:3], finding.accuses  # in how many sums of the evidence the first three are
+        ([0, 0, 0], False)
     """
 
     reason: str
@@ -53,6 +64,16 @@ def from_outcomes(grouping: Grouping, outcomes: Outcomes, decoding: Decoding) ->
         grouping: Who sat where, with the members that the sums were really over.
         outcomes: What the tests said.
         decoding: Whom the decoder accuses.
+
+    Examples:
+        >>> from fedgt import ErrorRates, Grouping, Outcomes, named_design
+        >>> from fedgt.decode import decode
+        >>> from fedgt.federation import from_outcomes
+        >>> design, outcomes = named_design("bch-15x8"), Outcomes.parse("11010000")
+        >>> grouping = Grouping(design=design, clients=tuple(f"site-{j:02d}" for j in range(15)))
+        >>> finding = from_outcomes(grouping, outcomes, decode(design, outcomes, rates=ErrorRates.symmetric(0.05)))
+        >>> finding.accuses, finding.undecidable
+        (True, False)
     """
     columns = range(grouping.design.clients)
     values = [outcomes.values[list(grouping.design.groups_of(j))].tolist() for j in columns]
@@ -94,6 +115,17 @@ def from_posterior(
         tested: bool[groups]: which groups are in the evidence.
         decoding: The posterior.
         before: Client -> in how many sums of earlier test rounds it was, whose evidence is in the posterior too.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import Grouping, named_design
+        >>> from fedgt.evidence import decode_graded
+        >>> from fedgt.federation import from_posterior
+        >>> design = named_design("graded-15x10-b")
+        >>> grouping = Grouping(design=design, clients=tuple(f"site-{j:02d}" for j in range(15)))
+        >>> nothing = decode_graded([], clients=15, largest=7)  # no sum could be compared
+        >>> from_posterior(grouping, np.zeros(10, dtype=bool), nothing).undecidable
+        True
     """
     earlier = [(before or {}).get(client, 0) for client in grouping.clients]
     heard: IntArray = (grouping.design.matrix[tested] > 0).sum(axis=0, dtype=np.int64) + np.array(earlier)

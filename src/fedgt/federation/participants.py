@@ -37,6 +37,15 @@ class Federation:
 
     Raises:
         SpecError: If the weighting is unknown, the run or a client has a name that cannot be an id, or two look alike.
+
+    Examples:
+        >>> from fedgt import Ledger, LocalTransport
+        >>> from fedgt.federation import Federation
+        >>> samples = {"ada": 100, "bob": 50}
+        >>> ledger = Ledger(clients=samples, promised=2)
+        >>> federation = Federation(run="example", transport=LocalTransport({}), ledger=ledger, samples=samples)
+        >>> federation.weight("bob")
+        50
     """
 
     run: str
@@ -80,6 +89,14 @@ class Validation:
         inputs: Parameters -> float[samples, features], what the classification layer sees of these samples: the samples
             themselves for a one-layer model. With it a client that owns other classes can be told from one that labels them
             wrongly: by `features = "margins"`, and by the second opinion on what weights have found. Without, less.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import Validation
+        >>> images, labels = np.eye(3), np.array([0, 1, 2])
+        >>> own = Validation(labels=labels, logits=lambda p: images @ p["weight"].T, inputs=lambda p: images)
+        >>> own.logits({"weight": np.eye(3)}).argmax(axis=1).tolist()
+        [0, 1, 2]
     """
 
     logits: Callable[[Parameters], npt.NDArray[np.floating]]

@@ -45,6 +45,26 @@ def rfa_round(
 
     Returns:
         The round; if a sum cannot be opened, the iterations end there, with a warning.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import ClientEndpoint, Ledger, LocalTransport, TrainedModel
+        >>> from fedgt.federation import Federation, rfa_round
+        >>> class Site:
+        ...     def __init__(self, step):
+        ...         self.step = step
+        ...     def train(self, parameters, *, round):
+        ...         return TrainedModel(parameters={"weight": parameters["weight"] + self.step}, samples=10)
+        >>> sites = {"ada": Site(1.0), "bob": Site(1.0), "cleo": Site(7.0)}  # the mean would be 3
+        >>> federation = Federation(
+        ...     run="example",
+        ...     transport=LocalTransport({name: ClientEndpoint(name, site).handle for name, site in sites.items()}),
+        ...     ledger=Ledger(clients=list(sites), promised=1),
+        ...     samples=dict.fromkeys(sites, 10),
+        ... )
+        >>> result = rfa_round(federation, {"weight": np.zeros(2)}, round=1, members=list(sites), iterations=5)
+        >>> bool(result.parameters["weight"].max() < 2.0)
+        True
     """
     group = tuple(sorted(members))
     require_model(parameters)

@@ -47,6 +47,23 @@ class ScreeningRound:
         exclusion: What follows.
         final: What follows if no further test round can be held: then undecided clients are decided.
         undecided: Whether another test round could decide more.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import FederationRun, TrainedModel, Validation
+        >>> rng = np.random.default_rng(0)
+        >>> class Site:
+        ...     def __init__(self):
+        ...         self.step = rng.normal(scale=0.1, size=(4, 12))
+        ...     def train(self, parameters, *, round):
+        ...         return TrainedModel(parameters={"weight": parameters["weight"] + self.step}, samples=40)
+        >>> sites = {f"site-{j:02d}": Site() for j in range(15)}
+        >>> labels, x = np.arange(200) % 4, rng.normal(size=(200, 12))
+        >>> own = Validation(labels=labels, logits=lambda p: x @ p["weight"].T, inputs=lambda p: x)
+        >>> run = FederationRun(sites, privacy=4, samples=dict.fromkeys(sites, 40), validation=own, rounds=1)
+        >>> (step,) = run.rounds({"weight": np.zeros((4, 12))})
+        >>> step.screening.undecided, step.screening.grouping.design.groups
+        (True, 10)
     """
 
     result: RoundResult
@@ -83,6 +100,24 @@ def training_round(
 
     Raises:
         PrivacyError: If no sum about this model may be opened any more: the run needs other parameters to go on.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import ClientEndpoint, Ledger, LocalTransport, TrainedModel
+        >>> from fedgt.federation import Federation, training_round
+        >>> class Site:
+        ...     def train(self, parameters, *, round):
+        ...         return TrainedModel(parameters={"weight": parameters["weight"] + 1.0}, samples=10)
+        >>> names = ["ada", "bob", "cleo"]
+        >>> federation = Federation(
+        ...     run="example",
+        ...     transport=LocalTransport({name: ClientEndpoint(name, Site()).handle for name in names}),
+        ...     ledger=Ledger(clients=names, promised=3),
+        ...     samples=dict.fromkeys(names, 10),
+        ... )
+        >>> result = training_round(federation, {"weight": np.zeros(2)}, round=1, members=names)
+        >>> result.parameters["weight"].round(3).tolist()
+        [1.0, 1.0]
     """
     whole = tuple(sorted(members))
     weights = {client: float(federation.weight(client)) for client in whole}
@@ -139,6 +174,30 @@ def screening_round(
         before: What the tests before would decide. It stands where this one cannot be explained, or has no evidence.
         last: Whether no further test round follows: then undecided clients are decided.
         seed: Of the clusters' starting positions.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import FederationRun, TrainedModel, Validation
+        >>> rng, centres = np.random.default_rng(0), 2.0 * np.eye(4, 12)
+        >>> class Site:
+        ...     def __init__(self, poisons):
+        ...         labels = np.arange(40) % 4
+        ...         self.x = centres[labels] + rng.normal(size=(40, 12))
+        ...         self.y = np.eye(4)[np.where(poisons & (labels == 0), 1, labels)]
+        ...     def train(self, parameters, *, round):
+        ...         weight = parameters["weight"].copy()
+        ...         for _ in range(30):
+        ...             chance = np.exp(self.x @ weight.T)
+        ...             weight -= 0.1 * (chance / chance.sum(axis=1, keepdims=True) - self.y).T @ self.x / 40
+        ...         return TrainedModel(parameters={"weight": weight}, samples=40)
+        >>> sites = {f"site-{j:02d}": Site(j in (2, 5, 11)) for j in range(15)}
+        >>> labels = np.arange(200) % 4
+        >>> x = centres[labels] + rng.normal(size=(200, 12))
+        >>> own = Validation(labels=labels, logits=lambda p: x @ p["weight"].T, inputs=lambda p: x)
+        >>> run = FederationRun(sites, privacy=4, samples=dict.fromkeys(sites, 40), validation=own, rounds=1)
+        >>> (step,) = run.rounds({"weight": np.zeros((4, 12))})  # the run calls `screening_round` in its test
+        >>> step.purpose, step.excluded
+        ('test', ('site-02', 'site-05', 'site-11'))
     """
     check_test(federation, parameters, grouping, validation, screen, further=bool(earlier))
     check_decoder(grouping, screen, decoding)

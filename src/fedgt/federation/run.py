@@ -64,6 +64,18 @@ class RunState:
         next_test: The round of the next test; 0 where none is due.
         grouping: Who shares a group in it.
         decided: What follows from the tests so far if no further one can tell; None where they could not either.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import FederationRun, TrainedModel
+        >>> class Site:
+        ...     def train(self, parameters, *, round):
+        ...         return TrainedModel(parameters={"weight": parameters["weight"] + 1.0}, samples=10)
+        >>> sites = {name: Site() for name in ("ada", "bob", "cleo", "dan")}
+        >>> run = FederationRun(sites, privacy=4, samples=dict.fromkeys(sites, 10), rounds=1)
+        >>> _ = list(run.rounds({"weight": np.zeros(2)}))
+        >>> run.state.round, run.state.ledger.account().strict
+        (1, 4)
     """
 
     parameters: Parameters
@@ -89,6 +101,19 @@ class Coming:
         purpose: `training`, `test` or `weiszfeld`.
         members: The clients that take part.
         parameters: The global model that they start from.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import FederationRun, TrainedModel
+        >>> class Site:
+        ...     def train(self, parameters, *, round):
+        ...         return TrainedModel(parameters={"weight": parameters["weight"] + 1.0}, samples=10)
+        >>> sites = {name: Site() for name in ("ada", "bob", "cleo", "dan")}
+        >>> run = FederationRun(sites, privacy=4, samples=dict.fromkeys(sites, 10), rounds=1)
+        >>> run.begin({"weight": np.zeros(2)})
+        >>> coming = run.coming()
+        >>> coming.round, coming.purpose, coming.members
+        (1, 'training', ('ada', 'bob', 'cleo', 'dan'))
     """
 
     round: int
@@ -111,6 +136,18 @@ class Step:
         verdicts: What was newly decided, about clients that were still there.
         excluded: Everybody who is left out from now on.
         warnings: What must not be overlooked about the round.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import FederationRun, TrainedModel
+        >>> class Site:
+        ...     def train(self, parameters, *, round):
+        ...         return TrainedModel(parameters={"weight": parameters["weight"] + 1.0}, samples=10)
+        >>> sites = {name: Site() for name in ("ada", "bob", "cleo", "dan")}
+        >>> run = FederationRun(sites, privacy=4, samples=dict.fromkeys(sites, 10), rounds=1)
+        >>> (step,) = run.rounds({"weight": np.zeros(2)})
+        >>> step.members, step.screening is None, step.excluded
+        (('ada', 'bob', 'cleo', 'dan'), True, ())
     """
 
     round: int
@@ -160,6 +197,19 @@ class FederationRun:
     Raises:
         SpecError: If something does not fit, the groups cannot keep the promise for instance. Nobody has been asked then.
         DesignError: If there is no default design for so many clients.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import FederationRun, TrainedModel
+        >>> class Site:
+        ...     def train(self, parameters, *, round):
+        ...         return TrainedModel(parameters={"weight": parameters["weight"] + 1.0}, samples=10)
+        >>> sites = {name: Site() for name in ("ada", "bob", "cleo", "dan")}
+        >>> run = FederationRun(sites, privacy=4, samples=dict.fromkeys(sites, 10), rounds=2)  # no validation set: no test
+        >>> for step in run.rounds({"weight": np.zeros(2)}):
+        ...     print(step.round, step.purpose, step.parameters["weight"].round(3).tolist())
+        1 training [1.0, 1.0]
+        2 training [2.0, 2.0]
     """
 
     def __init__(

@@ -50,7 +50,13 @@ _MOST_SETS_BY_MARGINS = 300_000
 
 
 class SumSettings(Options):
-    """Fixed point and transport."""
+    """Fixed point and transport.
+
+    Examples:
+        >>> from fedgt import SumSettings
+        >>> SumSettings(clip=4.0, colluders=2).largest_share  # what is not given keeps its default
+        1.0
+    """
 
     clip: float = Field(8.0, gt=0, description="Entries of an update are clipped to +-clip, and counted.")
     fraction_bits: int = Field(24, ge=1, le=52, description="The step is 2^-fraction_bits.")
@@ -66,14 +72,26 @@ class SumSettings(Options):
 
 
 class RfaSettings(Options):
-    """The baseline RFA."""
+    """The baseline RFA.
+
+    Examples:
+        >>> from fedgt.federation import RfaSettings
+        >>> RfaSettings(iterations=3).smoothing
+        1e-06
+    """
 
     iterations: int = Field(3, ge=1, description="Weiszfeld steps a round, one secure sum each.")
     smoothing: float = Field(1e-6, gt=0, description="nu, in the unit of the update's norm.")
 
 
 class ScreenSettings(Options):
-    """The group test."""
+    """The group test.
+
+    Examples:
+        >>> from fedgt import ScreenSettings
+        >>> ScreenSettings(features="margins", round=5).kind  # clients that differ by nature, tested in round 5
+        'graded'
+    """
 
     kind: ScreenKind = Field(
         "graded",
@@ -124,7 +142,14 @@ class ScreenSettings(Options):
 
 
 class DecodeSettings(Options):
-    """How suspects are named and what follows."""
+    """How suspects are named and what follows.
+
+    Examples:
+        >>> from fedgt import DecodeSettings
+        >>> careful = DecodeSettings(beta=0.2)  # an honest client lost costs four times an attacker missed
+        >>> careful.on_undecided, careful.on_untested
+        ('test-again', 'exclude-silent')
+    """
 
     strategy: Literal["auto"] | Strategy = Field(
         "auto",

@@ -12,6 +12,11 @@ from fedgt.federation.participants import Federation
 from fedgt.secagg import GroupSum, RoundPlan, default_threshold, fit_fixed_point, tensor_specs, weiszfeld_encoding
 from fedgt.types import FloatArray, Parameters
 
+_SHOWN = {
+    "range": "the sum is one that its members cannot reach",
+    "vectors": "no vector of each client, the same in all its groups, fits the sums",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregateRecord:
@@ -26,6 +31,19 @@ class AggregateRecord:
         reason: Why it is not open; empty when it is.
         dropped: Client -> what happened to it.
         model: SHA-256 of the global model that it is about: sums about one model can be combined, whatever their rounds.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import FederationRun, TrainedModel
+        >>> class Site:
+        ...     def train(self, parameters, *, round):
+        ...         return TrainedModel(parameters=dict(parameters), samples=10)
+        >>> sites = {name: Site() for name in ("ada", "bob", "cleo", "dan")}
+        >>> run = FederationRun(sites, privacy=4, samples=dict.fromkeys(sites, 10), rounds=1)
+        >>> (step,) = run.rounds({"weight": np.zeros(2)})
+        >>> record = step.result.records[0]
+        >>> record.status, record.members, record.weights
+        ('open', ('ada', 'bob', 'cleo', 'dan'), (10.0, 10.0, 10.0, 10.0))
     """
 
     round: int
@@ -51,6 +69,18 @@ class RoundResult:
         clipped: Entries clipped, over all open sums.
         warnings: What the user should know.
         seconds: Stage -> wall-clock seconds, of all sums together.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import FederationRun, TrainedModel
+        >>> class Site:
+        ...     def train(self, parameters, *, round):
+        ...         return TrainedModel(parameters=dict(parameters), samples=10)
+        >>> sites = {name: Site() for name in ("ada", "bob", "cleo", "dan")}
+        >>> run = FederationRun(sites, privacy=4, samples=dict.fromkeys(sites, 10), rounds=1)
+        >>> (step,) = run.rounds({"weight": np.zeros(2)})
+        >>> step.result.secure_sums, step.result.clipped
+        (1, 0)
     """
 
     parameters: Parameters
@@ -184,6 +214,12 @@ def take(
         warnings += [
             f"round {round}, {purpose}, group {one.group}: {client} {what}" for client, what in one.faults.items()
         ]
+    warnings += [
+        f"round {round}, {purpose}, {'group' if len(fault.groups) == 1 else 'groups'} "
+        f"{', '.join(map(str, fault.groups))}: at least one of {', '.join(fault.suspects)} has broken the rules "
+        f"({_SHOWN[fault.kind]}); no sum of {'it' if len(fault.groups) == 1 else 'them'} is used"
+        for fault in sums.faults
+    ]
     clipped = sum(one.clipped for one in sums.sums)
     if clipped:
         warnings.append(

@@ -21,6 +21,20 @@ class Verdict:
         posterior: P(malicious | t); NaN when nothing was tested.
         log_odds: log P(benign | t) - log P(malicious | t) in nats; NaN when nothing was tested.
         groups: Its groups, 0-based.
+
+    Examples:
+        >>> from fedgt.federation import Verdict
+        >>> verdict = Verdict(
+        ...     client="ada",
+        ...     verdict="exclude",
+        ...     excluded=True,
+        ...     reason="an example",
+        ...     posterior=0.99,
+        ...     log_odds=-4.6,
+        ...     groups=(0, 3),
+        ... )
+        >>> verdict.excluded
+        True
     """
 
     client: str
@@ -40,6 +54,17 @@ class Exclusion:
         verdicts: One per client, in column order of the design.
         halt: Whether training must stop here, by policy.
         reason: What was decided overall, in plain words.
+
+    Examples:
+        >>> from fedgt import DecodeSettings, ErrorRates, Grouping, Outcomes, RunHaltedError, named_design
+        >>> from fedgt.decode import decode
+        >>> from fedgt.federation import exclude, from_outcomes
+        >>> design, outcomes = named_design("bch-15x8"), Outcomes.parse("11111111")
+        >>> grouping = Grouping(design=design, clients=tuple(f"site-{j:02d}" for j in range(15)))
+        >>> finding = from_outcomes(grouping, outcomes, decode(design, outcomes, rates=ErrorRates.symmetric(0.05)))
+        >>> exclusion = exclude(grouping, finding, DecodeSettings())
+        >>> exclusion.halt  # no group is clean, and who is kept cannot be asked for
+        True
     """
 
     verdicts: tuple[Verdict, ...]
@@ -79,6 +104,16 @@ def exclude(
         policies: What follows where nobody can be cleared, where clients are undecided, and where they were not tested.
         last: Whether no further test follows: then `test-again` decides at minimum expected cost.
         silent: Client -> what happened, for those who took no part in the test through their own doing.
+
+    Examples:
+        >>> from fedgt import DecodeSettings, ErrorRates, Grouping, Outcomes, named_design
+        >>> from fedgt.decode import decode
+        >>> from fedgt.federation import exclude, from_outcomes
+        >>> design, outcomes = named_design("bch-15x8"), Outcomes.parse("11010000")
+        >>> grouping = Grouping(design=design, clients=tuple(f"site-{j:02d}" for j in range(15)))
+        >>> finding = from_outcomes(grouping, outcomes, decode(design, outcomes, rates=ErrorRates.symmetric(0.05)))
+        >>> [one.client for one in exclude(grouping, finding, DecodeSettings()).verdicts if one.excluded]
+        ['site-01']
     """
     follow = not finding.undecidable or (finding.accuses and policies.on_undecidable == "follow-decoder")
     waits = policies.on_undecided == "test-again" and not last

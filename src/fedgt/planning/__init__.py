@@ -10,8 +10,10 @@ from fedgt.planning.evaluation import Evaluation, Figures, Memory
 from fedgt.planning.expected import ExpectedErrors, expected, least_wrong
 from fedgt.planning.graded_search import GradedDesign, certify, search_graded
 from fedgt.planning.margin import Margin, draw_trials, margin, wrong_under_noise
+from fedgt.planning.nested_groups import nested_groups
 from fedgt.planning.picture import draw_tradeoff
 from fedgt.planning.plan_file import Plan, make_plan, plan_schema, read_plan, write_plan
+from fedgt.planning.power import Power, detection_power
 from fedgt.planning.search import RULES, SearchResult, search
 from fedgt.planning.ties import Ties, ties
 
@@ -27,16 +29,19 @@ __all__ = [
     "Margin",
     "Memory",
     "Plan",
+    "Power",
     "SearchResult",
     "Ties",
     "certify",
     "communication",
+    "detection_power",
     "draw_tradeoff",
     "draw_trials",
     "expected",
     "least_wrong",
     "make_plan",
     "margin",
+    "nested_groups",
     "plan_schema",
     "read_plan",
     "require_possible",

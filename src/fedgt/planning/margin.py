@@ -174,7 +174,16 @@ def whitened_moves(
     """
     root = np.sqrt(np.asarray(check_weights(design, samples, what="samples"), dtype=np.float64))
     rows = design.matrix * np.asarray(check_weights(design, weights), dtype=np.float64) / root
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return _moves(rows, root)
+
+
+def moves_of_rows(rows: FloatArray) -> FloatArray:
+    """float64[clients, rank]: the same of any sums, with equal sample counts; coefficients are allowed."""
+    return _moves(rows, np.ones(rows.shape[1]))
+
+
+def _moves(rows: FloatArray, root: FloatArray) -> FloatArray:
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     _, size, basis = np.linalg.svd(rows, full_matrices=False)
     basis = basis[size > size[0] * max(rows.shape) * np.finfo(np.float64).eps * 64]  # dependent groups add nothing
     level = basis @ root

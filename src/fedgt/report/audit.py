@@ -65,6 +65,17 @@ def audit(folder: Path) -> dict[str, Any]:
 
     Raises:
         SpecError: If the folder holds no usable result.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.experiment import make_spec, run_into
+        >>> from fedgt.report import audit
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = run_into(make_spec({"privacy": 4, "federation": {"rounds": 1}}), Path(folder))
+        ...     report = audit(Path(folder))
+        >>> report["simulation"]
+        True
     """
     return audit_record(read_run(folder))
 

@@ -39,6 +39,18 @@ def assignment_figure(report: Mapping[str, Any]) -> "Figure":
 
     Raises:
         SpecError: If no group test was made, or matplotlib is not installed.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.experiment import make_spec, run_into
+        >>> from fedgt.report import audit
+        >>> from fedgt.report.figures import assignment_figure
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = run_into(make_spec({"privacy": 4, "federation": {"rounds": 1}}), Path(folder))
+        ...     figure = assignment_figure(audit(Path(folder)))
+        >>> len(figure.axes)
+        1
     """
     test = _test_of(report)
     rows, groups = report["verdicts"], len(test["groups"])
@@ -71,6 +83,18 @@ def evidence_figure(report: Mapping[str, Any]) -> "Figure":
 
     Raises:
         SpecError: If fewer than two groups have both, no test was made, or matplotlib is not installed.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.experiment import make_spec, run_into
+        >>> from fedgt.report import audit
+        >>> from fedgt.report.figures import evidence_figure
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = run_into(make_spec({"privacy": 4, "federation": {"rounds": 1}}), Path(folder))
+        ...     figure = evidence_figure(audit(Path(folder)))
+        >>> len(figure.axes)
+        1
     """
     test = _test_of(report)
     placed = report["figures"]["scatter"]
@@ -101,6 +125,18 @@ def curves_figure(report: Mapping[str, Any]) -> "Figure":
 
     Raises:
         SpecError: If the run has no round, or matplotlib is not installed.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.experiment import make_spec, run_into
+        >>> from fedgt.report import audit
+        >>> from fedgt.report.figures import curves_figure
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = run_into(make_spec({"privacy": 4, "federation": {"rounds": 2}}), Path(folder))
+        ...     figure = curves_figure(audit(Path(folder)))
+        >>> len(figure.axes) > 0
+        True
     """
     drawn = report["figures"]["curves"]
     if drawn is None:
@@ -137,6 +173,13 @@ def rounds_grid_figure(
 
     Raises:
         SpecError: If there is nothing to draw, or matplotlib is not installed.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.report.figures import rounds_grid_figure
+        >>> runs = {3: {"graded": np.array([[84.2, 86.9, 88.0], [84.1, 87.0, 88.1]])}}  # two runs of three rounds
+        >>> len(rounds_grid_figure(runs, metric="top1_accuracy", test_round=1).axes)
+        1
     """
     if not any(panels.values()):
         raise SpecError("no run was given; there is nothing to draw")
@@ -179,6 +222,12 @@ def malicious_figure(
 
     Raises:
         SpecError: If there is nothing to draw, or matplotlib is not installed.
+
+    Examples:
+        >>> from fedgt.report.figures import malicious_figure
+        >>> values = {"graded": {1: [90.4, 90.3], 3: [90.3, 90.3]}}
+        >>> len(malicious_figure(values, label="top-1 accuracy (%)").axes)
+        1
     """
     if not any(counts for counts in values.values()):
         raise SpecError("no value was given; there is nothing to draw")

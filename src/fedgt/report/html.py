@@ -28,6 +28,17 @@ def render_html(report: Mapping[str, Any]) -> str:
 
     Args:
         report: As `fedgt.report.audit` gives it, or as read from `report.json`.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.experiment import make_spec, run_into
+        >>> from fedgt.report import audit, render_html
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = run_into(make_spec({"privacy": 4, "federation": {"rounds": 1}}), Path(folder))
+        ...     page = render_html(audit(Path(folder)))
+        >>> "https://" in page.partition("<body")[0]  # it loads nothing
+        False
     """
     environment = _environment()
     style = environment.loader.get_source(environment, "report.css")[0] if environment.loader else ""

@@ -31,6 +31,17 @@ class RunRecord:
         result_hash: SHA-256 of the file, hexadecimal.
         spec: The resolved specification; None when there is no `spec.toml`.
         spec_text: Its text, "" when there is none.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.experiment import make_spec, run_into
+        >>> from fedgt.report import read_run
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = run_into(make_spec({"privacy": 4, "federation": {"rounds": 1}}), Path(folder))
+        ...     record = read_run(Path(folder))
+        >>> record.spec.privacy
+        4
     """
 
     result: Mapping[str, Any]
@@ -52,6 +63,17 @@ def read_run(folder: Path) -> RunRecord:
 
     Raises:
         SpecError: If there is no readable `result.json`, or its content cannot be a result (the message names the key).
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.experiment import make_spec, run_into
+        >>> from fedgt.report import read_run
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = run_into(make_spec({"privacy": 4, "federation": {"rounds": 1}}), Path(folder))
+        ...     record = read_run(Path(folder))
+        >>> record.result["status"], len(record.result_hash)
+        ('finished', 64)
     """
     path = folder / "result.json"
     if not path.is_file():

@@ -447,5 +447,11 @@ class Report(_Part):
 
 
 def report_schema() -> dict[str, Any]:
-    """The JSON schema of `report.json`."""
+    """The JSON schema of `report.json`.
+
+    Examples:
+        >>> from fedgt.report import report_schema
+        >>> "limits" in report_schema()["properties"]
+        True
+    """
     return Report.model_json_schema(by_alias=True)

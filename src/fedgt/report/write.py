@@ -26,6 +26,17 @@ def write_report(folder: Path, out: Path | None = None) -> dict[str, Any]:
 
     Raises:
         SpecError: If the folder holds no usable result, or the files cannot be written.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.experiment import make_spec, run_into
+        >>> from fedgt.report import write_report
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = run_into(make_spec({"privacy": 4, "federation": {"rounds": 1}}), Path(folder))
+        ...     report = write_report(Path(folder))
+        ...     (Path(folder) / "report.html").is_file()
+        True
     """
     report = audit(folder)
     target = folder if out is None else out

@@ -68,6 +68,12 @@ class Planned:
     Attributes:
         spec: The run.
         variant: How the experiment calls the method; empty where nobody does.
+
+    Examples:
+        >>> from fedgt.experiment import make_spec
+        >>> from fedgt.reproduction.sweep import Planned
+        >>> Planned(spec=make_spec({"privacy": 4}), variant="graded").variant
+        'graded'
     """
 
     spec: ExperimentSpec
@@ -95,6 +101,14 @@ def sweep(
 
     Raises:
         SpecError: If the file holds other columns, or a specification cannot be run.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.reproduction.sweep import sweep
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     sweep([], Path(folder) / "rows.csv")  # a row for each specification that is not there yet
+        []
     """
     wanted = [one if isinstance(one, Planned) else Planned(spec=one) for one in planned]
     known = {row["spec_hash"]: row for row in read_rows(path)}
@@ -120,6 +134,14 @@ def read_rows(path: Path) -> Iterator[Row]:
 
     Raises:
         SpecError: If its columns are others.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.reproduction.sweep import read_rows
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     list(read_rows(Path(folder) / "rows.csv"))  # nothing was run yet
+        []
     """
     if not path.exists():
         return
@@ -206,7 +228,15 @@ def _block(block: list[Planned], masks: bool, data_dir: Path | None) -> list[Row
 
 
 def row_of(planned: Planned, result: RunResult, *, masks: bool) -> Row:
-    """One run as a row of the file."""
+    """One run as a row of the file.
+
+    Examples:
+        >>> from fedgt.experiment import make_spec, run
+        >>> from fedgt.reproduction.sweep import Planned, row_of
+        >>> spec = make_spec({"privacy": 4, "federation": {"rounds": 1}})
+        >>> row_of(Planned(spec=spec), run(spec), masks=True)["sums"]
+        'secure'
+    """
     spec, variant = planned.spec, planned.variant
     test = result.test
     # A run that failed in its first round has no accuracy.

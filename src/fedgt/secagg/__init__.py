@@ -8,6 +8,7 @@ the bytes. See docs/secure-aggregation.md and docs/threat-model.md.
 from fedgt.secagg.agreement import Link, quorum
 from fedgt.secagg.agreement_log import AgreementLog
 from fedgt.secagg.client import ClientSession
+from fedgt.secagg.faults import Fault
 from fedgt.secagg.fixed_point import FixedPoint, fit_fixed_point, weiszfeld_encoding
 from fedgt.secagg.group_sum import Authorise, GroupSum
 from fedgt.secagg.identity import Credentials, Identity, Registry
@@ -25,6 +26,7 @@ __all__ = [
     "ClientPolicy",
     "ClientSession",
     "Credentials",
+    "Fault",
     "FixedPoint",
     "GroupSum",
     "Identity",

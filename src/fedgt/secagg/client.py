@@ -8,24 +8,21 @@ is refused and changes nothing: anybody can send one. What is authentic and brea
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
-import numpy as np
-from cryptography.hazmat.primitives.poly1305 import Poly1305
-
 from fedgt.errors import PolicyError, ProtocolError, SpecError
 from fedgt.ids import require_id
 from fedgt.secagg.agreement import planned_rows
 from fedgt.secagg.agreement_log import AgreementLog
-from fedgt.secagg.fixed_point import RingArray
+from fedgt.secagg.challenge import Committed, split_seed
 from fedgt.secagg.frames import Sender
 from fedgt.secagg.identity import Credentials
-from fedgt.secagg.masks import GroupContext, mask_scratch
+from fedgt.secagg.masking import masked_reply
+from fedgt.secagg.masks import GroupContext
 from fedgt.secagg.membership import GroupKeys, Membership
 from fedgt.secagg.messages import (
     SIGNED_STAGES,
     STAGES,
     GroupPart,
     StageMessage,
-    masked_message,
     read_begin_message,
     read_plan_message,
     read_stage_message,
@@ -35,9 +32,9 @@ from fedgt.secagg.plan import RoundPlan
 from fedgt.secagg.policy import ANONYMOUS, ClientPolicy
 from fedgt.secagg.prekeys import Prekeys
 from fedgt.secagg.signatory import Signatory
-from fedgt.secagg.suspended_session import resumed_session, suspended_session
+from fedgt.secagg.suspended_session import SuspendedSession
 from fedgt.secagg.terms import RunTerms
-from fedgt.secagg.vector import Tensors, client_chunks
+from fedgt.secagg.vector import Tensors
 
 _Message = TypeVar("_Message")
 
@@ -97,6 +94,7 @@ class ClientSession:
             self._signatory = Signatory(credentials, self._policy, log)
         self._plan: RoundPlan | None = None
         self._groups: dict[int, Membership] = {}
+        self._committed: Committed | None = None
         self._next = 0
 
     @property
@@ -136,6 +134,9 @@ class ClientSession:
         for membership in self._groups.values():
             membership.forget()
         self._groups.clear()
+        if self._committed is not None:
+            self._committed.forget()
+            self._committed = None
         self._next = len(self._stages)
 
     def suspend(self) -> bytes:
@@ -150,7 +151,9 @@ class ClientSession:
             raise ProtocolError(f"client {self._client}: there is no open session to suspend")
         one = self._signatory
         signed, akin = (None, frozenset[str]()) if one is None else (one.signed, one.akin)
-        suspended = suspended_session(self._client, self._plan, self._next, self._groups, signed, akin)
+        suspended = SuspendedSession(
+            plan=self._plan, stage=self._next, groups=self._groups, signed=signed, akin=akin, committed=self._committed
+        ).to_bytes(self._client)
         self.close()
         return suspended
 
@@ -162,12 +165,13 @@ class ClientSession:
         """
         if self._next or self._plan is not None:
             raise ProtocolError(f"client {self._client}: only a session that has not begun can resume another")
-        plan, stage, groups, signed, akin = resumed_session(self._client, suspended)
-        if not 0 < stage < len(self._stages):
+        known = SuspendedSession.from_bytes(suspended, client=self._client)
+        if not 0 < known.stage < len(self._stages):
             raise ProtocolError(f"client {self._client}: a suspended session is at stage 1 to {len(self._stages) - 1}")
-        self._plan, self._next, self._groups = plan, stage, groups
+        self._plan, self._next, self._groups = known.plan, known.stage, dict(known.groups)
+        self._committed = known.committed
         if self._signatory is not None:
-            self._signatory.signed, self._signatory.akin = signed, akin
+            self._signatory.signed, self._signatory.akin = known.signed, known.akin
 
     def keys(self, payload: bytes) -> bytes:
         """Stage "keys": read the plan, make fresh keys for each of this client's groups, publish the public halves.
@@ -355,25 +359,10 @@ class ClientSession:
             except ProtocolError as error:
                 self._refuse(part.group, str(error), refused)
         tensors = update() if callable(update) else update
-        streams = {index: membership.mask_streams() for index, membership in self._groups.items()}
-
-        def fill(vectors: Mapping[int, RingArray]) -> Mapping[int, bytes]:
-            # Piece by piece, so that each is encoded once and meets all its masks while it is in the cache.
-            scratch = mask_scratch()
-            tags = {group: Poly1305(self._groups[group].tag_key) for group in vectors if self._credentials is not None}
-            wary = self._credentials is not None
-            for start, pieces in client_chunks(self.plan, self._client, vectors, tensors, center, base=base, wary=wary):
-                for group, levels in pieces.items():
-                    chunk = vectors[group][start : start + levels.size]
-                    first, *others = streams[group]
-                    first.apply(chunk, scratch, source=levels)
-                    for stream in others:
-                        stream.apply(chunk, scratch)
-                    if group in tags:
-                        tags[group].update(chunk.view(np.uint8).data)
-            return {group: tag.finalize() for group, tag in tags.items()}
-
-        return masked_message(self.plan, self._client, list(streams), refused, fill, identity=self._identity)
+        reply, self._committed = masked_reply(
+            self.plan, self._client, self._groups, refused, tensors, center, base, self._identity
+        )
+        return reply
 
     def _agree(self, message: StageMessage) -> bytes:
         self._require("agree", message)
@@ -385,13 +374,19 @@ class ClientSession:
             self._groups[part.group].require_survivors(part)
             if reason := self._too_few(part.group, len(part.members)):
                 raise PolicyError(f"group {part.group}: {reason}")
-        signature = self._signatory.sign(self.plan, message.attached, message.parts, self._groups)
-        return self._reply("agree", [GroupPart(group=part.group) for part in message.parts], {}, attached=signature)
+        seed, link = split_seed(self.plan, message.attached)
+        answer = self._answer(seed)
+        signature = self._signatory.sign(self.plan, link, message.parts, self._groups)
+        parts = [GroupPart(group=part.group) for part in message.parts]
+        return self._reply("agree", parts, {}, attached=signature + answer)
 
     def _unmask(self, message: StageMessage) -> bytes:
         self._require("unmask", message)
+        answer = b""
         if self._signatory is not None and message.parts:
             self._signatory.require_quorum(self.plan, message.attached, message.parts, self._groups)
+        if self._signatory is None and message.parts:
+            answer = self._answer(message.attached)
         parts: list[GroupPart] = []
         refused: dict[int, str] = {}
         for part in message.parts:
@@ -401,7 +396,15 @@ class ClientSession:
                 refused[part.group] = reason
                 continue
             parts.append(GroupPart(group=part.group, body=membership.shares_for(part)))
-        return self._reply("unmask", parts, refused)
+        return self._reply("unmask", parts, refused, attached=answer)
+
+    def _answer(self, seed: bytes | memoryview) -> bytes:
+        """The answer to the plan's challenge; nothing if it has none."""
+        if not self.plan.challenge:
+            return b""
+        if self._committed is None:
+            raise ProtocolError(f"client {self._client} has no vector any more to answer the challenge about")
+        return self._committed.answer(self.plan, seed)
 
     def _reply(self, stage: str, parts: list[GroupPart], refused: Mapping[int, str], *, attached: bytes = b"") -> bytes:
         if stage == "shares" and self._signatory is not None:
@@ -415,7 +418,8 @@ class ClientSession:
         """Check what holds for the requests of every stage; groups that it does not mention are over."""
         if message.refused:
             raise ProtocolError("a server message cannot refuse groups")
-        if message.attached and (self._credentials is None or stage == "shares"):
+        seed = self._credentials is None and stage == "unmask" and self.plan.challenge
+        if message.attached and not seed and (self._credentials is None or stage == "shares"):
             raise ProtocolError("this request has nothing attached")
         for part in message.parts:
             if part.group not in self._groups:

@@ -12,16 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedgt.errors import ProtocolError
+from fedgt.secagg.field import Field
 from fedgt.secagg.fixed_point import RingArray
 from fedgt.secagg.plan import RoundPlan
 
 KEY_BYTES = 32
+SEEDS_BYTES = 2 * KEY_BYTES
 TAG_BYTES = 16
 
 CHUNK_BYTES = 2**18
@@ -55,8 +57,9 @@ class GroupContext:
         return json.dumps([self.plan, self.run, self.round, self.purpose, self.group, use, *clients]).encode()
 
 
-def _derive(secret: bytes, info: bytes) -> bytes:
-    return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(secret)
+def derive(secret: bytes, info: bytes, *, length: int = KEY_BYTES) -> bytes:
+    """HKDF-SHA256: pseudorandom bytes that serve what `info` says, and nothing else."""
+    return HKDF(algorithm=SHA256(), length=length, salt=None, info=info).derive(secret)
 
 
 def _agree(own: X25519PrivateKey, peer: bytes | memoryview) -> bytes:
@@ -69,7 +72,7 @@ def _agree(own: X25519PrivateKey, peer: bytes | memoryview) -> bytes:
 def pair_seed(
     context: GroupContext, own: X25519PrivateKey, peer: bytes | memoryview, clients: tuple[str, str]
 ) -> bytes:
-    """The 256-bit seed of the mask that two clients share in one group.
+    """The seeds of the two masks that two clients share in one group: 32 bytes for the vector, then 32 for the pad.
 
     Args:
         context: The group.
@@ -80,12 +83,12 @@ def pair_seed(
     Raises:
         ProtocolError: If the public key is not usable.
     """
-    return _derive(_agree(own, peer), context.info("pair-mask", *clients))
+    return derive(_agree(own, peer), context.info("pair-mask", *clients), length=SEEDS_BYTES)
 
 
 def self_seed(context: GroupContext, secret: bytes | bytearray, client: str) -> bytes:
-    """The 256-bit seed of a client's own mask, from its 32 secret bytes."""
-    return _derive(bytes(secret), context.info("self-mask", client))
+    """The seeds of a client's own two masks, from its 32 secret bytes: 32 bytes for the vector, then 32 for the pad."""
+    return derive(bytes(secret), context.info("self-mask", client), length=SEEDS_BYTES)
 
 
 def seed_commitment(context: GroupContext, secret: bytes | bytearray, client: str) -> bytes:
@@ -93,17 +96,27 @@ def seed_commitment(context: GroupContext, secret: bytes | bytearray, client: st
     return hashlib.sha256(context.info("commitment", client) + bytes(secret)).digest()
 
 
+def pad_mask(field: Field, seeds: bytes) -> int:
+    """The mask of a client's pad, from the second half of the seeds of a pair or of its own."""
+    return field.uniform(seeds[KEY_BYTES:])
+
+
+def keystream(key: bytes) -> CipherContext:
+    """AES-256 in counter mode: encrypt zeros with it. A key is used for one stream."""
+    return Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
+
+
 class MaskStream:
     """The mask of one seed as a stream: AES-256 in counter mode, read as little-endian ring integers.
 
     Args:
-        seed: 32 bytes, used for this one stream only.
+        seed: Its first 32 bytes are used, for this one stream only.
         subtract: Take the mask away instead of adding it.
     """
 
     def __init__(self, seed: bytes, *, subtract: bool = False) -> None:
         """At the beginning of the stream."""
-        self._stream = Cipher(algorithms.AES256(seed), modes.CTR(bytes(16))).encryptor()
+        self._stream = keystream(seed[:KEY_BYTES])
         self._apply = np.subtract if subtract else np.add
 
     def apply(self, chunk: RingArray, scratch: bytearray, *, source: RingArray | None = None) -> None:
@@ -129,7 +142,7 @@ def add_mask(vector: RingArray, seed: bytes, *, subtract: bool = False) -> None:
 
     Args:
         vector: uint32[length] or uint64[length], little-endian, contiguous.
-        seed: 32 bytes, used for this one stream only.
+        seed: Its first 32 bytes are used, for this one stream only.
         subtract: Take it away instead.
     """
     stream, scratch = MaskStream(seed, subtract=subtract), mask_scratch()
@@ -144,7 +157,7 @@ def tag_key(context: GroupContext, own: X25519PrivateKey, peer: bytes | memoryvi
     Raises:
         ProtocolError: If the public key is not usable.
     """
-    return _derive(_agree(own, peer), context.info("masked-tag", client))
+    return derive(_agree(own, peer), context.info("masked-tag", client))
 
 
 def encrypt_share(
@@ -158,7 +171,7 @@ def encrypt_share(
         ProtocolError: If the public key is not usable.
     """
     info = context.info("share", sender, receiver)
-    return ChaCha20Poly1305(_derive(_agree(own, peer), info)).encrypt(bytes(12), share, info)
+    return ChaCha20Poly1305(derive(_agree(own, peer), info)).encrypt(bytes(12), share, info)
 
 
 def decrypt_share(
@@ -177,7 +190,7 @@ def decrypt_share(
     """
     info = context.info("share", sender, receiver)
     try:
-        cipher = ChaCha20Poly1305(_derive(_agree(own, peer), info))
+        cipher = ChaCha20Poly1305(derive(_agree(own, peer), info))
         return bytearray(cipher.decrypt(bytes(12), bytes(ciphertext), info))
     except InvalidTag as error:
         raise ProtocolError(f"the share from {sender} cannot be read: changed, or made for something else") from error

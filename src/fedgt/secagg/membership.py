@@ -13,7 +13,6 @@ from fedgt.secagg.masks import (
     KEY_BYTES,
     TAG_BYTES,
     GroupContext,
-    MaskStream,
     decrypt_share,
     encrypt_share,
     pair_seed,
@@ -182,16 +181,19 @@ class Membership:
                 raise ProtocolError(f"group {part.group}: the shares from {sender} are not those of its hashes")
             self.held[position] = pair
 
-    def mask_streams(self) -> list[MaskStream]:
-        """The own mask, and one with each peer that shared: added if this client comes first, else subtracted."""
-        streams = [MaskStream(self_seed(self.context, self.secret, self.clients[self.position]))]
+    def masks(self) -> list[tuple[bytes, bool]]:
+        """(seeds, whether it is taken away): the own mask, and one with each peer that shared.
+
+        It is added if this client comes first in the group, else taken away.
+        """
+        masks = [(self_seed(self.context, self.secret, self.clients[self.position]), False)]
         for peer in self.held:
             if peer != self.position:
                 low, high = sorted((peer, self.position))
                 public = self.peers[peer][KEY_BYTES : 2 * KEY_BYTES]
-                seed = pair_seed(self.context, self.mask_key, public, (self.clients[low], self.clients[high]))
-                streams.append(MaskStream(seed, subtract=self.position == high))
-        return streams
+                seeds = pair_seed(self.context, self.mask_key, public, (self.clients[low], self.clients[high]))
+                masks.append((seeds, self.position == high))
+        return masks
 
     def require_survivors(self, part: GroupPart) -> None:
         """Everybody who shared is either alive or dropped.

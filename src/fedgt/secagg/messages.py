@@ -11,6 +11,7 @@ import numpy as np
 
 from fedgt.errors import ProtocolError
 from fedgt.foreign_text import LONGEST, plain
+from fedgt.secagg.challenge import pad_bytes
 from fedgt.secagg.fixed_point import RingArray
 from fedgt.secagg.frames import SMALL_HEADER, Sender, pack, pack_in_place, unpack
 from fedgt.secagg.identity import Identity
@@ -60,7 +61,8 @@ class StageMessage:
         refused: Group number -> why this client takes no part in it any more (only in replies).
         attached: What is about no single group: where a client's agreements end (reply of shares), those that it missed
             (request of masked), the one to sign (request of agree), its signature (reply), all signatures (request of
-            unmask). Empty in anonymous mode.
+            unmask). If the plan has a challenge, its seed comes first in the request of agree, and the answer last in
+            the reply; in anonymous mode they ride on unmask, and nothing else is attached.
     """
 
     stage: str
@@ -122,20 +124,21 @@ def masked_message(
         groups: Which groups get a vector.
         refused: As in `StageMessage`.
         fill: Gets group number -> zeroed ring[plan.length], a view of the message, writes the masked vectors and returns
-            group number -> the 16-byte tag of its vector (with an identity; else nothing).
+            group number -> what follows its vector: the masked pad if the plan has a challenge, and with an identity the
+            16-byte tag of both.
         identity: Signs the header.
     """
     dtype = plan.encoding.dtype
     vector = plan.length * dtype.itemsize
-    width = vector + (0 if identity is None else TAG_BYTES)
+    width = vector + pad_bytes(plan) + (0 if identity is None else TAG_BYTES)
     header = _stage_message(plan, "masked", client, [], refused).header
     header["parts"] = [[group, (), (), width] for group in groups]
 
     def write(body: memoryview) -> None:
         parts = {group: body[order * width : (order + 1) * width] for order, group in enumerate(groups)}
-        tags = fill({group: np.frombuffer(part[:vector], dtype=dtype) for group, part in parts.items()})
-        for group, tag in tags.items():
-            parts[group][vector:] = tag
+        ends = fill({group: np.frombuffer(part[:vector], dtype=dtype) for group, part in parts.items()})
+        for group, end in ends.items():
+            parts[group][vector:] = end
 
     return pack_in_place(header, width * len(groups), write, identity=identity)
 

@@ -7,8 +7,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fedgt.errors import ProtocolError, TooFewSharesError
 from fedgt.secagg.agreement import OpenedGroup, keys_digest
+from fedgt.secagg.challenge import field_of
 from fedgt.secagg.fixed_point import RingArray
-from fedgt.secagg.masks import KEY_BYTES, GroupContext, add_mask, pair_seed, seed_commitment, self_seed
+from fedgt.secagg.masks import KEY_BYTES, GroupContext, add_mask, pad_mask, pair_seed, seed_commitment, self_seed
 from fedgt.secagg.membership import HASH_BYTES, OWN_BYTES, PARCEL_BYTES, PUBLIC_BYTES, share_hash
 from fedgt.secagg.plan import RoundPlan
 from fedgt.secagg.shares import SHARE_BYTES, combine_shares
@@ -34,6 +35,7 @@ class ServerGroup:
     faults: dict[str, str] = field(default_factory=dict)
     alive: tuple[int, ...] = ()
     total: RingArray | None = None
+    pad: int = 0
 
     @property
     def gone(self) -> tuple[int, ...]:
@@ -53,7 +55,7 @@ class ServerGroup:
 
 
 def open_group(plan: RoundPlan, group: ServerGroup, replies: Mapping[int, memoryview]) -> None:
-    """Take the masks off the total of a group, in place.
+    """Take the masks off the total of a group, in place, and off its pad if the plan has a challenge.
 
     A released share that is not the one of its hash is left out, and its holder is named: it has seen the same hash before
     it masked. Shares that are right by their hashes and belong to no secret, or to another one than was committed to, name
@@ -75,16 +77,21 @@ def open_group(plan: RoundPlan, group: ServerGroup, replies: Mapping[int, memory
         owner: _rebuilt(context, group, owner, order, replies)
         for order, owner in enumerate((*group.alive, *group.gone))
     }
-    for owner in group.alive:
-        add_mask(total, self_seed(context, secrets[owner], group.clients[owner]), subtract=True)
+    masks = [(self_seed(context, secrets[owner], group.clients[owner]), True) for owner in group.alive]
     for owner in group.gone:
         key = X25519PrivateKey.from_private_bytes(secrets[owner])
         for peer in group.alive:
             # The peer's input still holds the mask of the pair: added if the peer comes first, else subtracted.
             low, high = sorted((peer, owner))
             pair = (group.clients[low], group.clients[high])
-            seed = pair_seed(context, key, group.public[peer][KEY_BYTES : 2 * KEY_BYTES], pair)
-            add_mask(total, seed, subtract=peer == low)
+            seeds = pair_seed(context, key, group.public[peer][KEY_BYTES : 2 * KEY_BYTES], pair)
+            masks.append((seeds, peer == low))
+    chosen = field_of(plan)
+    for seeds, subtract in masks:
+        add_mask(total, seeds, subtract=subtract)
+        if chosen is not None:
+            mask = pad_mask(chosen, seeds)
+            group.pad += -mask if subtract else mask
 
 
 def _rebuilt(

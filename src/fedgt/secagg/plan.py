@@ -118,13 +118,15 @@ class RoundPlan:
         encoding: The fixed point; checked against the largest sum of weights.
         tensors: Names and shapes of the update, in the order in which it is flattened.
         task: "mean": the sum of weight * update. "weiszfeld": the sum of beta * [update; 1] of the smoothed Weiszfeld
-            step (Pillutla et al. 2022), with alpha = weight / (sum of weights of the group).
+            step (Pillutla et al. 2022), with alpha = weight / (sum of weights of the heaviest group).
         smoothing: nu of the Weiszfeld step; only for that task.
         update_clip: The clip of the update before it is multiplied by beta; only for the Weiszfeld task (for the mean
             it is `encoding.clip`).
         colluders: c, how many clients may work together with a server that lies. Thresholds and the quorum follow from it.
         inputs: What training starts from -> SHA-256, 64 hexadecimal digits: "model" is the global model, "center" the
             Weiszfeld estimate; others by agreement. Clients verify them before they train. `secure_sums` fills in both.
+        challenge: The hash of the seed of the question that every client answers about its vector (decision 0021), 64
+            hexadecimal digits; empty asks none. `secure_sums` fills it in where a client is in two groups.
 
     Raises:
         SpecError: If anything above does not hold.
@@ -144,6 +146,7 @@ class RoundPlan:
     update_clip: float = 0.0
     colluders: int = 1
     inputs: Mapping[str, str] = field(default_factory=dict)
+    challenge: str = ""
     _canonical: bytes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -169,8 +172,10 @@ class RoundPlan:
         object.__setattr__(self, "inputs", MappingProxyType(dict(self.inputs)))
         for name, digest in self.inputs.items():
             require_id(name, "name of an input")
-            if not isinstance(digest, str) or len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+            if not _is_digest(digest):
                 raise SpecError(f"input {name!r}: {digest!r:.80} is no SHA-256; 64 hexadecimal digits are needed")
+        if self.challenge != "" and not _is_digest(self.challenge):
+            raise SpecError(f"challenge: {self.challenge!r:.80} is no SHA-256; 64 hexadecimal digits are needed")
 
     def _check_groups(self) -> None:
         if len(self.thresholds) != len(self.groups):
@@ -246,6 +251,23 @@ class RoundPlan:
         return self.entries + (2 if self.task == "weiszfeld" else 1)
 
     @property
+    def heaviest(self) -> int:
+        """The largest sum of weights of any group, at least 1."""
+        return max((sum(self.weights[client] for client in group) for group in self.groups), default=1) or 1
+
+    @property
+    def reach(self) -> int:
+        """The largest magnitude that an entry of an honest sum can have."""
+        members = max(map(len, self.groups), default=0)
+        weight = members if self.task == "weiszfeld" else self.heaviest
+        return max(self.encoding.largest * weight, self.entries * members, 1)
+
+    @property
+    def shares_clients(self) -> bool:
+        """Whether somebody is in two groups, and could give them two vectors."""
+        return len(self.clients) < sum(map(len, self.groups))
+
+    @property
     def digest(self) -> str:
         """SHA-256 of the canonical bytes, 64 hexadecimal digits."""
         return hashlib.sha256(self._canonical).hexdigest()
@@ -281,6 +303,7 @@ class RoundPlan:
                 update_clip=raw["update_clip"],
                 colluders=raw["colluders"],
                 inputs=dict(raw["inputs"]),
+                challenge=raw["challenge"],
             )
             same = plan.to_json() == bytes(payload)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
@@ -288,6 +311,10 @@ class RoundPlan:
         if not same:
             raise ProtocolError("not a valid plan: the bytes are not in canonical form")
         return plan
+
+
+def _is_digest(value: object) -> bool:
+    return isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef")
 
 
 def _canonical_json(plan: RoundPlan) -> bytes:
@@ -310,5 +337,6 @@ def _canonical_json(plan: RoundPlan) -> bytes:
         "update_clip": float(plan.update_clip),
         "colluders": plan.colluders,
         "inputs": dict(plan.inputs),
+        "challenge": plan.challenge,
     }
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()

@@ -19,6 +19,8 @@ from fedgt.errors import ProtocolError, SignatureError, SpecError
 from fedgt.foreign_text import plain
 from fedgt.secagg.agreement import Link, links_to_json, quorum, signatures_to_json, valid_signatures
 from fedgt.secagg.agreement_log import AgreementLog, read_head
+from fedgt.secagg.challenge import field_of, pad_bytes, require_seed
+from fedgt.secagg.faults import Fault, erase_faulty
 from fedgt.secagg.frames import Sender
 from fedgt.secagg.group_sum import Authorise, GroupSum
 from fedgt.secagg.identity import Credentials
@@ -38,7 +40,7 @@ from fedgt.secagg.opening import ServerGroup, hashes_for, open_group, parcel_for
 from fedgt.secagg.plan import RoundPlan
 from fedgt.secagg.prekeys import read_prekeys
 from fedgt.secagg.shares import SHARE_BYTES
-from fedgt.secagg.vector import read_sum, require_range
+from fedgt.secagg.vector import read_sum
 
 logger = logging.getLogger(__name__)
 
@@ -58,18 +60,31 @@ class ServerSession:
         credentials: The server's identity and the clients' keys. None is ANONYMOUS MODE, for simulations.
         agreements: What the clients have signed, with credentials; it must go on over rounds, runs and restarts. None begins
             a new record, which clients that have signed before refuse.
+        seed: Of the plan's challenge, if it has one: fresh, and shown to nobody before all vectors have arrived.
 
     Raises:
         SpecError: If the credentials are a client's.
+        ProtocolError: If the seed is not the one of the plan.
     """
 
     def __init__(
-        self, plan: RoundPlan, *, credentials: Credentials | None = None, agreements: AgreementLog | None = None
+        self,
+        plan: RoundPlan,
+        *,
+        credentials: Credentials | None = None,
+        agreements: AgreementLog | None = None,
+        seed: bytes = b"",
     ) -> None:
         """Everybody is expected."""
         if credentials is not None and not credentials.serves:
             raise SpecError(f"the server has the credentials of client {credentials.identity.name}: take its own")
+        if plan.challenge or seed:
+            require_seed(plan, seed)
         self._plan = plan
+        self._seed = seed
+        self._field = field_of(plan)
+        self._answers: dict[str, int] = {}
+        self._faults: tuple[Fault, ...] = ()
         self._credentials = credentials
         self._identity = None if credentials is None else credentials.identity
         if credentials is not None and agreements is None:
@@ -174,7 +189,8 @@ class ServerSession:
         published = {group.index: tuple(sorted(group.present)) for group in self._groups}
         collected = self._collect("shares", replies, failures, self._check_head)
         signed = self._credentials is not None
-        length = self._plan.length * self._plan.encoding.dtype.itemsize + (TAG_BYTES if signed else 0)
+        vector = self._plan.length * self._plan.encoding.dtype.itemsize
+        length = vector + pad_bytes(self._plan) + (TAG_BYTES if signed else 0)
         server = [self._tag_key.public_key().public_bytes_raw()] if signed else []
         requests: dict[str, list[GroupPart]] = {}
         for group in self._running():
@@ -259,12 +275,15 @@ class ServerSession:
             if not group.reason:
                 try:
                     open_group(self._plan, group, collected[group.index])
-                    if group.total is not None:
-                        members = (group.clients[position] for position in group.alive)
-                        require_range(self._plan, group.total, members)
                 except ProtocolError as error:
                     group.reason = plain(f"unmask: {error}")
+        self._faults = erase_faulty(self._plan, self._groups, self._seed, self._answers)
         return tuple(self._result(group) for group in self._groups)
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """What the opened groups show about their members, once there are results."""
+        return self._faults
 
     def _advance(self, stage: str) -> None:
         if self._next >= len(self._order) or self._order[self._next] != stage:
@@ -296,11 +315,12 @@ class ServerSession:
             for position in group.alive:
                 self._ask(requests, group, position, part, per_sharer * len(group.sharers))
         if stage != "agree":
-            return self._messages(stage, requests)
+            return self._messages(stage, requests, {client: self._seed for client, parts in requests.items() if parts})
         for client in requests:
             self._asked.setdefault(client, {})  # all sign, also those of whom no group is opened
         link = self._propose()
-        return self._messages(stage, requests, dict.fromkeys(requests, b"" if link is None else link.to_json()))
+        attached = b"" if link is None else self._seed + link.to_json()
+        return self._messages(stage, requests, dict.fromkeys(requests, attached))
 
     def _propose(self) -> Link | None:
         """The agreement about all groups that are to be opened: on record before anybody hears of it."""
@@ -361,6 +381,9 @@ class ServerSession:
                 group.total = vector.copy()
             else:
                 np.add(group.total, vector, out=group.total)
+            if self._field is not None:
+                start = vector.nbytes
+                group.pad += self._field.from_bytes(body[start : start + self._field.size])
             group.alive = (*group.alive, group.clients.index(client))
 
     def _running(self) -> list[ServerGroup]:
@@ -437,6 +460,9 @@ class ServerSession:
         require_usable(self._tag_key, body)
 
     def _check_input(self, group: ServerGroup, client: str, body: memoryview) -> None:
+        if self._field is not None:
+            start = self._plan.length * self._plan.encoding.dtype.itemsize
+            self._field.from_bytes(body[start : start + self._field.size])
         if self._credentials is None:
             return
         public = group.public[group.clients.index(client)]
@@ -475,9 +501,9 @@ class ServerSession:
             return {}, dict.fromkeys(lengths, failures.get(client, "no reply"))
         try:
             message = self._parse(stage, client, replies[client])
+            self._attached[client] = self._read_answer(stage, client, memoryview(message.attached))
         except ProtocolError as error:
             return {}, dict.fromkeys(lengths, str(error))
-        self._attached[client] = memoryview(message.attached)
         bodies: dict[int, memoryview] = {}
         problems = dict.fromkeys(lengths, "no answer for this group")
         problems |= {index: f"refused: {reason}" for index, reason in message.refused.items()}
@@ -489,6 +515,19 @@ class ServerSession:
             else:
                 problems[part.group] = f"{len(part.body)} bytes where {lengths[part.group]} are due"
         return bodies, problems
+
+    def _read_answer(self, stage: str, client: str, attached: memoryview) -> memoryview:
+        """Keep a client's answer to the challenge; what else is attached comes before it.
+
+        Raises:
+            ProtocolError: If it is none.
+        """
+        asked = self._field is not None and stage == ("unmask" if self._credentials is None else "agree")
+        if not asked or self._field is None or (stage == "agree" and self._link is None):
+            return attached
+        stop = max(len(attached) - self._field.size, 0)
+        self._answers[client] = self._field.from_bytes(attached[stop:])
+        return attached[:stop]
 
     def _parse(self, stage: str, client: str, payload: bytes) -> StageMessage:
         sender = None

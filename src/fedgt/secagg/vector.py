@@ -1,7 +1,9 @@
-"""What lies in the masked vector: the encoded update, what the task adds, and the metrics; nothing travels beside it.
+"""What lies in the masked vector: the encoded update, what the task adds, and the metrics.
 
 "mean":      weight * u (entries)                     | clipped count
 "weiszfeld": beta * u (entries)  | beta               | clipped count
+
+It is one vector for each client, the same in all its groups: `fedgt.secagg.consistency` checks that it is.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -89,26 +91,24 @@ def flatten(
 def client_chunks(
     plan: RoundPlan,
     client: str,
-    groups: Iterable[int],
     update: Tensors,
     center: Tensors | None = None,
     *,
     base: Tensors | None = None,
     wary: bool = False,
-) -> Iterator[tuple[int, Mapping[int, RingArray]]]:
-    """The plain vectors of one client, before any mask, a piece at a time and in order.
+) -> Iterator[tuple[int, RingArray]]:
+    """The plain vector of one client, before any mask, a piece at a time and in order; the same for all its groups.
 
     Args:
         plan: The plan.
         client: Whose update it is.
-        groups: For which groups.
         update: Tensor name -> array.
         center: The current Weiszfeld estimate in the space of updates; for that task only.
         base: Is taken away from the update, in float64, if given: trained and received model need no third array.
         wary: Refuse a Weiszfeld step whose center or smoothing would tell the server this client's weight.
 
     Yields:
-        Where the piece starts, and group number -> ring[piece], valid until the next piece (memory is used again).
+        Where the piece starts, and ring[piece], valid until the next piece (memory is used again).
         Task "mean" needs memory for one piece only, task "weiszfeld" for the whole update in float64.
 
     Raises:
@@ -119,7 +119,6 @@ def client_chunks(
         raise ProtocolError(
             f'client {client}: task "{plan.task}" {"needs a center" if center is None else "takes no center"}'
         )
-    chosen = tuple(groups)
     dtype = plan.encoding.dtype
     if center is None:
         require_tensors(update, plan, owner=client)
@@ -129,8 +128,8 @@ def client_chunks(
         for start, stop, piece, name in _pieces(plan, update, base, step):
             _require_finite(piece, name, owner=client, what="update", whole=(update, base))
             clipped += plan.encoding.encode_in_place(piece, levels[: stop - start], plan.weights[client])
-            yield start, dict.fromkeys(chosen, levels[: stop - start])
-        yield plan.entries, dict.fromkeys(chosen, np.array([clipped], dtype=dtype))
+            yield start, levels[: stop - start]
+        yield plan.entries, np.array([clipped], dtype=dtype)
         return
     flat = flatten(update, plan, owner=client, base=base)
     clipped = int(np.count_nonzero(np.abs(flat) > plan.update_clip))
@@ -141,28 +140,24 @@ def client_chunks(
         _require_secret_weight(plan, client, origin, distance)
     extended = np.append(point, 1.0)
     step = CHUNK_BYTES // dtype.itemsize
-    betas = {
-        group: plan.weights[client]
-        / sum(plan.weights[member] for member in plan.groups[group])
-        / max(plan.smoothing, distance)
-        for group in chosen
-    }
+    # One scale for all groups, so that each client has one vector; the median is a ratio of two sums and does not see it.
+    beta = plan.weights[client] / plan.heaviest / max(plan.smoothing, distance)
     for start in range(0, extended.size, step):
-        piece = extended[start : start + step]
-        yield start, {group: plan.encoding.encode(beta * piece)[0] for group, beta in betas.items()}
-    yield plan.entries + 1, dict.fromkeys(chosen, np.array([clipped], dtype=dtype))
+        yield start, plan.encoding.encode(beta * extended[start : start + step])[0]
+    yield plan.entries + 1, np.array([clipped], dtype=dtype)
 
 
-def client_vectors(
-    plan: RoundPlan, client: str, groups: Iterable[int], update: Tensors, center: Tensors | None = None
-) -> dict[int, RingArray]:
-    """The pieces of `client_chunks` put together: group number -> a new ring vector of length `plan.length`."""
-    chosen = tuple(groups)
-    vectors: dict[int, RingArray] = {group: np.empty(plan.length, dtype=plan.encoding.dtype) for group in chosen}
-    for start, piece in client_chunks(plan, client, chosen, update, center):
-        for group, levels in piece.items():
-            vectors[group][start : start + levels.size] = levels
-    return vectors
+def client_vector(plan: RoundPlan, client: str, update: Tensors, center: Tensors | None = None) -> RingArray:
+    """The pieces of `client_chunks` put together: a new ring vector of length `plan.length`."""
+    vector: RingArray = np.empty(plan.length, dtype=plan.encoding.dtype)
+    for start, levels in client_chunks(plan, client, update, center):
+        vector[start : start + levels.size] = levels
+    return vector
+
+
+def signed(levels: RingArray) -> IntArray:
+    """Elements of the ring as the whole numbers from -2^(bits - 1) that they stand for; the same memory."""
+    return levels.view(f"<i{levels.itemsize}")
 
 
 def require_range(plan: RoundPlan, total: RingArray, members: Iterable[str]) -> None:
@@ -181,12 +176,12 @@ def require_range(plan: RoundPlan, total: RingArray, members: Iterable[str]) -> 
     names = tuple(members)
     weight = len(names) if plan.task == "weiszfeld" else sum(plan.weights[name] for name in names)
     reach = plan.encoding.largest * weight
-    signed: IntArray = total[:-1].view(np.int32 if plan.encoding.ring_bits == 32 else np.int64)
+    values = signed(total[:-1])
     # Not by absolute values: the most negative integer has none.
-    outside = int(np.count_nonzero((signed > reach) | (signed < -reach))) if signed.size else 0
+    outside = int(np.count_nonzero((values > reach) | (values < -reach))) if values.size else 0
     if outside:
         raise ProtocolError(
-            f"{outside} of {signed.size} entries are beyond what its members can reach: at least one of them has sent what "
+            f"{outside} of {values.size} entries are beyond what its members can reach: at least one of them has sent what "
             "no client of this protocol sends"
         )
     if int(total[-1]) > plan.entries * len(names):

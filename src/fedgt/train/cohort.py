@@ -59,6 +59,21 @@ class Cohort:
     Raises:
         SpecError: If there is no client, a behaviour is of nobody, or the seed is negative.
         ShapeError: If a client holds no sample, or a sample number, a label or an array does not fit.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.train import Cohort, LocalTraining, LogisticRegression, load
+        >>> digits = load("digits")
+        >>> cohort = Cohort(
+        ...     model=LogisticRegression(classes=10, features=64),
+        ...     images=digits.train_images,
+        ...     labels=digits.train_labels,
+        ...     parts={"ada": np.arange(100), "bob": np.arange(100, 200)},
+        ...     training=LocalTraining(),
+        ...     seed=0,
+        ... )
+        >>> sorted(cohort.parts)
+        ['ada', 'bob']
     """
 
     def __init__(

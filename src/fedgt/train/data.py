@@ -62,6 +62,12 @@ class Standardisation:
 
     Raises:
         SpecError: If a value is not finite or the deviation is not positive.
+
+    Examples:
+        >>> from fedgt.train import Standardisation, load
+        >>> data = load("digits", standardisation=Standardisation(mean=0.5, deviation=0.5))
+        >>> float(data.train_images.min()), float(data.train_images.max())
+        (-1.0, 1.0)
     """
 
     mean: float = 0.0
@@ -118,6 +124,12 @@ class ImageData:
 
     Raises:
         ShapeError: If the arrays do not fit together, a label is out of range or a pixel is not finite.
+
+    Examples:
+        >>> from fedgt.train import load
+        >>> digits = load("digits")
+        >>> digits.name, digits.shape, len(digits.test_labels)
+        ('digits', (8, 8), 360)
     """
 
     name: str
@@ -171,6 +183,12 @@ def load(
 
     Raises:
         SpecError: If the name is unknown, or the files are missing or damaged.
+
+    Examples:
+        >>> from fedgt.train import load
+        >>> digits = load("digits")
+        >>> digits.train_images.shape, digits.classes
+        ((1437, 64), 10)
     """
     loaders: dict[str, Callable[[Standardisation], ImageData]] = {
         "digits": lambda chosen: load_digits_images(standardisation=chosen),

@@ -9,6 +9,12 @@ def attack_accuracy(predictions: IntArray, labels: IntArray, *, source: int, tar
 
     Raises:
         ShapeError: If the lengths differ or no sample has the source label.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.train import attack_accuracy
+        >>> attack_accuracy(np.array([3, 9, 3, 1]), np.array([9, 9, 3, 1]), source=9, target=3)
+        0.5
     """
     if predictions.shape != labels.shape or labels.ndim != 1:
         raise ShapeError(

@@ -28,6 +28,13 @@ class LogisticRegression:
 
     Raises:
         SpecError: If a number is not positive.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.train import LogisticRegression
+        >>> model = LogisticRegression(classes=10, features=64)
+        >>> {name: array.shape for name, array in model.initial(rng=np.random.default_rng(0)).items()}
+        {'weight': (10, 64), 'bias': (10,)}
     """
 
     classes: int
@@ -129,6 +136,11 @@ class LocalTraining:
 
     Raises:
         SpecError: If a number is out of its range.
+
+    Examples:
+        >>> from fedgt.train import LocalTraining
+        >>> LocalTraining(learning_rate=0.05, batch_size=8, epochs=5).epochs
+        5
     """
 
     learning_rate: float = 0.01
@@ -190,6 +202,22 @@ def train_clients(
 
     Raises:
         ShapeError: If an array does not fit the model or a client has no samples.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.train import LocalTraining, LogisticRegression, load, train_clients
+        >>> digits, model = load("digits"), LogisticRegression(classes=10, features=64)
+        >>> trained = train_clients(
+        ...     model.initial(rng=np.random.default_rng(0)),
+        ...     model=model,
+        ...     images=digits.train_images,
+        ...     labels=digits.train_labels,
+        ...     parts=[np.arange(100), np.arange(100, 200)],
+        ...     rngs=[np.random.default_rng(1), np.random.default_rng(2)],
+        ...     training=LocalTraining(learning_rate=0.05),
+        ... )
+        >>> len(trained), trained[0]["weight"].shape
+        (2, (10, 64))
     """
     weight, bias = model.tensors(parameters)
     _check_samples(model=model, images=images, labels=labels, parts=parts, rngs=rngs)

@@ -23,6 +23,13 @@ class Partition:
 
     Raises:
         SpecError: If a sample is used twice or a client has none.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.train import partition_iid
+        >>> parts = partition_iid(samples=100, clients=4, validation=20, rng=np.random.default_rng(0))
+        >>> len(parts.validation), [len(part) for part in parts.clients]
+        (20, [20, 20, 20, 20])
     """
 
     validation: IntArray
@@ -51,6 +58,13 @@ def partition_iid(*, samples: int, clients: int, validation: int, rng: np.random
 
     Raises:
         SpecError: If some client would have no sample.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.train import partition_iid
+        >>> parts = partition_iid(samples=100, clients=3, validation=10, rng=np.random.default_rng(0))
+        >>> [len(part) for part in parts.clients]
+        [30, 30, 30]
     """
     _check_counts(samples=samples, clients=clients, validation=validation, minimum=1)
     order = rng.permutation(samples)
@@ -84,6 +98,16 @@ def partition_dirichlet(
 
     Raises:
         SpecError: If the concentration is not a positive number or the samples do not suffice for the minimum.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.train import partition_dirichlet
+        >>> labels = np.repeat(np.arange(4), 50)
+        >>> parts = partition_dirichlet(
+        ...     labels=labels, clients=5, validation=20, concentration=0.3, rng=np.random.default_rng(0)
+        ... )
+        >>> sum(len(part) for part in parts.clients)
+        180
     """
     if not (math.isfinite(concentration) and concentration > 0):
         raise SpecError(f"Dirichlet concentration {concentration}: a finite, positive number is needed")
@@ -115,6 +139,14 @@ def partition_centres(*, centres: IntArray, clients: int, validation: int, rng: 
 
     Raises:
         SpecError: If there are more centres than clients, or too few samples.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.train import partition_centres
+        >>> centres = np.repeat([0, 1], [60, 40])
+        >>> parts = partition_centres(centres=centres, clients=4, validation=10, rng=np.random.default_rng(0))
+        >>> [len(set(centres[part].tolist())) for part in parts.clients]  # nobody mixes centres
+        [1, 1, 1, 1]
     """
     _check_counts(samples=centres.size, clients=clients, validation=validation, minimum=1)
     order = rng.permutation(centres.size)
@@ -149,6 +181,14 @@ def partition_single_class(
 
     Raises:
         SpecError: If there is no such client, or some client would have no sample.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.train import partition_single_class
+        >>> labels = np.repeat(np.arange(4), 50)
+        >>> parts = partition_single_class(labels=labels, clients=4, validation=20, owner=2, rng=np.random.default_rng(0))
+        >>> sorted(set(labels[parts.clients[2]].tolist()))
+        [3]
     """
     if not 0 <= owner < clients:
         raise SpecError(f"client {owner} of {clients} is to hold a single class; take more clients")
@@ -177,6 +217,15 @@ def unusual_clients(*, parts: Sequence[IntArray], labels: IntArray, centres: Int
 
     Returns:
         Client numbers, ascending; empty if no centre has two clients.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.train import unusual_clients
+        >>> labels = np.array([0, 1, 0, 1, 0, 0, 0, 0])
+        >>> centres = np.array([0, 0, 0, 0, 1, 1, 1, 1])  # the second centre has images of one class only
+        >>> parts = [np.array([0, 1]), np.array([2, 3]), np.array([4, 5]), np.array([6, 7])]
+        >>> unusual_clients(parts=parts, labels=labels, centres=centres)
+        (0, 1)
     """
     classes = int(labels.max()) + 1
     held = np.concatenate(list(parts))

@@ -1,6 +1,7 @@
 """A session as bytes: it goes on in another process as if nothing had happened, and only there."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from fedgt.secagg import (
     ServerSession,
     TensorSpec,
 )
+from fedgt.secagg.challenge import seed_hash
 
 IDS = ("a", "b", "c", "d")
 PLAN = RoundPlan(
@@ -41,10 +43,17 @@ def everybody(*, signed: bool) -> Mapping[str, Credentials | None]:
 
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("leaves", [None, "a"])
-def test_sums_are_the_same_when_every_session_is_suspended_between_all_stages(signed: bool, leaves: str | None) -> None:
-    """Also when a client vanishes before its input arrives, so that its mask key is rebuilt from suspended shares."""
+@pytest.mark.parametrize("seed", [b"", bytes(16)], ids=["unasked", "asked"])
+def test_sums_are_the_same_when_every_session_is_suspended_between_all_stages(
+    signed: bool, leaves: str | None, seed: bytes
+) -> None:
+    """Also when a client vanishes before its input arrives, so that its mask key is rebuilt from suspended shares.
+
+    Where a challenge is asked, the vector and the pad are in the bytes until it is answered.
+    """
     credentials = everybody(signed=signed)
-    server = ServerSession(PLAN, credentials=credentials["server"])
+    plan = replace(PLAN, challenge=seed_hash(seed) if seed else "")
+    server = ServerSession(plan, credentials=credentials["server"], seed=seed)
     states: dict[str, bytes] = {}
 
     def resumed(name: str) -> ClientSession:

@@ -11,7 +11,7 @@ from fedgt.engine import ClientEndpoint, LocalTransport, TrainedModel, secure_su
 from fedgt.errors import ShapeError, SpecError
 from fedgt.secagg import ClientSession, RoundPlan, ServerSession, TensorSpec, fit_fixed_point, tensor_specs
 from fedgt.secagg.masks import CHUNK_BYTES
-from fedgt.secagg.vector import client_vectors
+from fedgt.secagg.vector import client_vector
 from fedgt.types import Parameters
 
 IDS = ("a", "b", "c", "d")
@@ -42,7 +42,7 @@ def test_a_vector_in_pieces_is_the_vector(ring_bits: int, extra: int) -> None:
     encoding = fit_fixed_point(clip=8.0, fraction_bits=18, weight_sum=8, ring_bits=ring_bits)
     plan = make_plan(tensor_specs(update), {"a": 3, "b": 2, "c": 2, "d": 1}, encoding=encoding)
     levels, clipped = plan.encoding.encode(np.concatenate([one.ravel() for one in update.values()]), 3)
-    vector = client_vectors(plan, "a", [0], update)[0]
+    vector = client_vector(plan, "a", update)
     np.testing.assert_array_equal(vector[:-1], levels)
     assert vector[-1] == clipped > 0
 
@@ -111,7 +111,7 @@ def test_an_integer_tensor_is_never_averaged_by_accident() -> None:
     with pytest.raises(ShapeError, match="tensor n of the parameters is not floating-point"):
         secure_sums(LocalTransport({}), plan, model, authorise=lambda members: (), timeout=1.0)
     with pytest.raises(ShapeError, match="client a: tensor 'n' of the update has dtype int32"):
-        client_vectors(plan, "a", [0], model)
+        client_vector(plan, "a", model)
     with pytest.raises(ShapeError, match="dtype complex128"):
         tensor_specs({"w": np.zeros(2, dtype=np.complex128)})
     with pytest.raises(SpecError, match="kind"):
@@ -135,12 +135,12 @@ def test_a_value_that_is_not_finite_is_found_in_whatever_piece_it_is(bad: float)
     update["b"][-1] = bad
     update["b"][0] = bad
     with pytest.raises(ShapeError, match="client a: tensor 'b' of the update has 2 entries that are not finite"):
-        client_vectors(make_plan(tensor_specs(update)), "a", [0], update)
+        client_vector(make_plan(tensor_specs(update)), "a", update)
 
 
 def test_finite_values_whose_sum_is_not_are_clipped_like_others() -> None:
     update = {"w": np.full(10, 1e308)}
-    vector = client_vectors(make_plan(tensor_specs(update)), "a", [0], update)[0]
+    vector = client_vector(make_plan(tensor_specs(update)), "a", update)
     assert vector[-1] == 10
 
 

@@ -22,6 +22,15 @@ def classes_to_compare(margins: FloatArray, weights: FloatArray, classes: IntArr
         weights: float64[groups, clients] of the same groups.
         classes: int64[S]: which classes have samples, ascending.
         label: One that must be among them, if it is asked for.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.evidence import classes_to_compare
+        >>> matrix = named_design("graded-15x10-b").matrix
+        >>> margins = np.random.default_rng(0).normal(size=(10, 6, 6))
+        >>> classes_to_compare(margins, matrix, np.arange(6), None).tolist()  # few classes: all of them
+        [0, 1, 2, 3, 4, 5]
     """
     everything = np.arange(len(classes))
     if len(classes) <= MOST_CLASSES:

@@ -29,6 +29,13 @@ def with_trigger(
 
     Raises:
         SpecError: If these are no pictures, or too small ones.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.train import with_trigger
+        >>> marked = with_trigger(np.zeros((1, 64)), shape=(8, 8), brightest=1.0)
+        >>> bool((marked == 1.0).any())
+        True
     """
     rows, columns = shape
     height = columns if rows % columns == 0 else rows  # square channels one below the other, or one channel
@@ -58,6 +65,11 @@ class Backdoor:
 
     Raises:
         SpecError: If the target is negative or the share out of range.
+
+    Examples:
+        >>> from fedgt.train import Backdoor
+        >>> Backdoor(target=3, share=0.2).target  # a fifth of each attacker's images get a mark and the label 3
+        3
     """
 
     name: ClassVar[str] = "backdoor"

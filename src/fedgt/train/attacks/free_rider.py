@@ -24,7 +24,7 @@ class FreeRider:
     Example:
         >>> import numpy as np
         >>> own = np.array([1.0, -2.0])
-        >>> FreeRider().sent(own, own[None], rng=np.random.default_rng(0)).tolist()
+        >>> abs(FreeRider().sent(own, own[None], rng=np.random.default_rng(0))).tolist()
         [0.0, 0.0]
     """
 

@@ -23,6 +23,11 @@ class LabelFlip:
 
     Raises:
         SpecError: If both are the same or one is negative.
+
+    Examples:
+        >>> from fedgt.train import LabelFlip
+        >>> LabelFlip(source=9, target=3)
+        LabelFlip(source=9, target=3)
     """
 
     name: ClassVar[str] = "label-flip"
@@ -43,6 +48,11 @@ class LabelPermutation:
 
     Attributes:
         offset: How far every label moves; a multiple of the number of classes is refused by `poison`.
+
+    Examples:
+        >>> from fedgt.train import LabelPermutation
+        >>> LabelPermutation(offset=1).name
+        'label-permutation'
     """
 
     name: ClassVar[str] = "label-permutation"
@@ -51,7 +61,13 @@ class LabelPermutation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomLabels:
-    """Untargeted: every label is drawn anew, uniformly over all classes (so one in `classes` stays right)."""
+    """Untargeted: every label is drawn anew, uniformly over all classes (so one in `classes` stays right).
+
+    Examples:
+        >>> from fedgt.train import RandomLabels
+        >>> RandomLabels().name
+        'random-labels'
+    """
 
     name: ClassVar[str] = "random-labels"
 
@@ -78,6 +94,15 @@ def poison(
     Raises:
         SpecError: If the attack does not fit the number of classes.
         ShapeError: If a sample number or a label is out of range.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.train import LabelFlip, poison
+        >>> labels = np.array([9, 1, 9, 3])
+        >>> first_client = [np.array([0, 1])]  # only its samples are poisoned
+        >>> rng = np.random.default_rng(0)
+        >>> poison(labels, attack=LabelFlip(source=9, target=3), parts=first_client, classes=10, rng=rng).tolist()
+        [3, 1, 9, 3]
     """
     _check(labels, attack=attack, parts=parts, classes=classes)
     chosen = np.concatenate([np.asarray(part, dtype=np.int64) for part in (*parts, np.array([], dtype=np.int64))])

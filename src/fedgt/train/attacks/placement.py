@@ -16,6 +16,12 @@ def draw_malicious(*, clients: int, count: int, rng: np.random.Generator) -> Int
 
     Raises:
         SpecError: If the count is not from 0 to the number of clients.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.train import draw_malicious
+        >>> len(draw_malicious(clients=15, count=3, rng=np.random.default_rng(0)))
+        3
     """
     if not 0 <= count <= clients:
         raise SpecError(f"{count} malicious clients of {clients}: a number from 0 to {clients} is needed")
@@ -39,6 +45,13 @@ def nested_malicious(
 
     Raises:
         SpecError: If the count is not from 0 to the number of clients.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.train import nested_malicious
+        >>> two, three = (nested_malicious(clients=15, count=count, rng=np.random.default_rng(0)) for count in (2, 3))
+        >>> set(two.tolist()) < set(three.tolist())
+        True
     """
     if not 0 <= count <= clients:
         raise SpecError(f"{count} malicious clients of {clients}: a number from 0 to {clients} is needed")

@@ -1,0 +1,96 @@
+"""Sums that are taken in stages: the first rows are a training round, later ones look closer at the same local models."""
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+
+from fedgt.design.matrix import Design
+from fedgt.errors import DesignError
+from fedgt.types import IntArray, as_integers, frozen
+
+LARGEST_ENTRY = 1 << 16
+"""Whole numbers by which an update is multiplied stay below it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StagedDesign:
+    """Nested rows with whole-number coefficients. Entries 0 and 1 are the plain case, which `plain` makes a `Design`.
+
+    Every part of the rows keeps the r of all of them: a combination of some rows is one of all.
+
+    Attributes:
+        matrix: int64[groups, clients]: by which whole number a client multiplies its update before it is masked; 0 where it
+            is not in the group.
+        stages: How many rows each stage opens, in order.
+        name: A short name.
+        source: Where the matrix comes from.
+
+    Raises:
+        ShapeError: If the matrix holds no integers.
+        DesignError: If the matrix is no groups x clients matrix of whole numbers from 0 to 65535, a group has no member, or
+            the stages are not positive numbers that add up to the groups.
+    """
+
+    matrix: IntArray
+    stages: tuple[int, ...]
+    name: str
+    source: str
+
+    def __post_init__(self) -> None:
+        """Freeze and check."""
+        given = as_integers(self.matrix, f"design {self.name!r}")
+        if given.ndim != 2 or 0 in given.shape:
+            raise DesignError(f"design {self.name!r}: a groups x clients matrix is needed, got shape {given.shape}")
+        if given.min() < 0 or given.max() >= LARGEST_ENTRY:
+            raise DesignError(
+                f"design {self.name!r}: whole numbers from 0 to {LARGEST_ENTRY - 1} are needed, got {given.min()} to "
+                f"{given.max()}"
+            )
+        if not given.any(axis=1).all():
+            raise DesignError(f"design {self.name!r}: group {int(given.any(axis=1).argmin())} has no members")
+        if not self.stages or min(self.stages) < 1 or sum(self.stages) != len(given):
+            raise DesignError(
+                f"design {self.name!r}: stages of {self.stages} rows; positive numbers that add up to {len(given)} are "
+                "needed"
+            )
+        object.__setattr__(self, "matrix", frozen(given, np.int64))
+
+    @property
+    def groups(self) -> int:
+        """The number of rows of all stages."""
+        return int(self.matrix.shape[0])
+
+    @property
+    def clients(self) -> int:
+        """The number of clients, n."""
+        return int(self.matrix.shape[1])
+
+    @property
+    def largest_entry(self) -> int:
+        """1 for a plain design; the entries cost bits of the masked vectors."""
+        return int(self.matrix.max())
+
+    @property
+    def uploads(self) -> IntArray:
+        """int64[clients]: in how many sums of all stages each client is."""
+        count: IntArray = (self.matrix > 0).sum(axis=0)
+        return count
+
+    def stage(self, number: int) -> IntArray:
+        """int64[rows, clients]: what a stage adds, the first is 0."""
+        ends = [0, *accumulate(self.stages)]
+        return self.matrix[ends[number] : ends[number + 1]]
+
+    @property
+    def plain(self) -> Design:
+        """All rows as groups without coefficients.
+
+        Raises:
+            DesignError: If an entry is larger than 1.
+        """
+        if self.largest_entry > 1:
+            raise DesignError(
+                f"design {self.name!r} has coefficients up to {self.largest_entry}; groups of a plain design have 0 and 1"
+            )
+        return Design(matrix=self.matrix.astype(np.uint8), name=self.name, source=self.source)

@@ -1,0 +1,153 @@
+"""One random question about each client's vector, the same for all clients, and the answers (decision 0021).
+
+The server draws a seed and puts its hash into the plan. When all vectors have arrived it shows the seed. Each client then
+answers z = <c, x> + r: c is expanded from the seed, x is the vector of whole numbers that it has masked in all its groups,
+and r is the pad that it has masked beside it. The hash is in the plan's digest, and so in every key: a client that was
+asked another question than the others answers it to nobody.
+"""
+
+import hashlib
+import hmac
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedgt.errors import ProtocolError
+from fedgt.secagg.field import Field, field_for
+from fedgt.secagg.masks import derive, keystream
+from fedgt.secagg.plan import RoundPlan
+from fedgt.types import FloatArray, IntArray
+
+SEED_BYTES = 16
+
+BLOCK = 2**13
+"""Entries: products of 16 and 24 bits, added up over so many, are exact in float64."""
+
+_HALF_BITS = 24
+_HALF = 2**_HALF_BITS - 1
+
+
+def draw_seed() -> bytes:
+    """A fresh seed, from the operating system. Used for one plan, shown when its vectors have arrived."""
+    return os.urandom(SEED_BYTES)
+
+
+def seed_hash(seed: bytes | memoryview) -> str:
+    """What the plan holds of a seed: SHA-256, 64 hexadecimal digits."""
+    return hashlib.sha256(b"fedgt challenge" + bytes(seed)).hexdigest()
+
+
+def require_seed(plan: RoundPlan, seed: bytes | memoryview) -> None:
+    """Check that a seed is the one whose hash everybody's plan holds.
+
+    Raises:
+        ProtocolError: If it is another one, or the plan has none.
+    """
+    if len(seed) != SEED_BYTES or not hmac.compare_digest(seed_hash(seed), plan.challenge):
+        raise ProtocolError("the challenge is not the one that the plan holds the hash of")
+
+
+def split_seed(plan: RoundPlan, attached: bytes | memoryview) -> tuple[memoryview, memoryview]:
+    """What a request has attached: the seed if the plan has a challenge, then the rest."""
+    length = SEED_BYTES if plan.challenge else 0
+    view = memoryview(attached)
+    return view[:length], view[length:]
+
+
+def field_of(plan: RoundPlan) -> Field | None:
+    """The field of a plan's challenge; None if it has none."""
+    return field_for(plan.reach) if plan.challenge else None
+
+
+def pad_bytes(plan: RoundPlan) -> int:
+    """How many bytes of every masked vector are its masked pad."""
+    chosen = field_of(plan)
+    return 0 if chosen is None else chosen.size
+
+
+@dataclass(slots=True)
+class Committed:
+    """What a client has masked in all its groups, kept until it has answered.
+
+    Attributes:
+        vector: int32 or int64[plan.length], the plain vector.
+        pad: The plain pad.
+    """
+
+    vector: IntArray = field(repr=False)
+    pad: int = field(repr=False)
+
+    @classmethod
+    def empty(cls, plan: RoundPlan) -> "Committed":
+        """A fresh pad, and a vector that is still to be filled in."""
+        return cls(np.empty(plan.length, dtype=narrowest(plan)), field_for(plan.reach).draw())
+
+    def answer(self, plan: RoundPlan, seed: bytes | memoryview) -> bytes:
+        """Z = <c, x> + r.
+
+        Raises:
+            ProtocolError: If the seed is not the plan's, or an answer was given already.
+        """
+        if not self.vector.size:
+            raise ProtocolError("the challenge was answered already: each vector answers one")
+        require_seed(plan, seed)
+        chosen = field_for(plan.reach)
+        (product,) = products(plan, seed, [self.vector])
+        number = chosen.to_bytes(product + self.pad)
+        self.forget()
+        return number
+
+    def forget(self) -> None:
+        """Overwrite what Python lets us overwrite."""
+        self.vector[:] = 0
+        self.vector, self.pad = np.empty(0, dtype=self.vector.dtype), 0
+
+
+def narrowest(plan: RoundPlan) -> np.dtype[np.signedinteger[Any]]:
+    """Whole numbers in which a vector of a plan fits: half the memory for most."""
+    return np.dtype("<i4" if plan.reach < 2**31 else "<i8")
+
+
+def products(plan: RoundPlan, seed: bytes | memoryview, vectors: Sequence[IntArray]) -> tuple[int, ...]:
+    """<c, v> of each vector, modulo the prime of the plan.
+
+    Entry j of block i has the coefficient c = a_i b_j. All b_j are below 2^48 and all a_i below the prime, drawn from one
+    keystream of AES-256 in counter mode. Two vectors that differ have one product with a probability of at most 2^-47: the
+    b_j must miss a block in which they differ, or the a_i its value (Schwartz 1980, lemma 1).
+
+    Vectors are cut into limbs of 16 bits, so that a block is one matrix product, which is exact in float64.
+
+    Args:
+        plan: The plan.
+        seed: Its seed.
+        vectors: int32 or int64[plan.length] each, little-endian, no entry larger than `plan.reach`.
+    """
+    chosen = field_for(plan.reach)
+    stream = keystream(derive(bytes(seed), f"challenge {plan.digest}".encode()))
+    halves = np.frombuffer(stream.update(bytes(8 * BLOCK)), dtype="<u4").reshape(2, BLOCK)
+    within = (halves & _HALF).astype(np.float64)
+    totals, narrow = [0] * len(vectors), narrowest(plan)
+    limbs = np.empty((plan.reach.bit_length() // 16 + 1, BLOCK))
+    for start in range(0, plan.length, BLOCK):
+        count = min(BLOCK, plan.length - start)
+        between = chosen.uniform(stream.update(bytes(32)))
+        for number, vector in enumerate(vectors):
+            _cut(vector[start : start + count].astype(narrow, copy=False), limbs[:, :count])
+            totals[number] += between * _number(limbs[:, :count] @ within[:, :count].T)
+    return tuple(total % chosen.prime for total in totals)
+
+
+def _cut(piece: IntArray, limbs: FloatArray) -> None:
+    """Write the limbs of whole numbers, the lowest first; the highest has the sign."""
+    for number, limb in enumerate(limbs[:-1]):
+        limb[:] = (piece >> 16 * number) & 0xFFFF
+    limbs[-1] = piece >> 16 * (len(limbs) - 1)
+
+
+def _number(product: FloatArray) -> int:
+    """The whole number whose limbs were multiplied with both halves of the coefficients."""
+    rows = product.tolist()
+    return sum((int(low) + (int(high) << _HALF_BITS)) << 16 * limb for limb, (low, high) in enumerate(rows))

@@ -1,0 +1,75 @@
+"""What opened sums show about their members: that at least one has broken the rules. Such sums are none."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fedgt.errors import ProtocolError
+from fedgt.secagg.challenge import products
+from fedgt.secagg.consistency import Equation, misfits
+from fedgt.secagg.field import field_for
+from fedgt.secagg.opening import ServerGroup
+from fedgt.secagg.plan import RoundPlan
+from fedgt.secagg.vector import require_range, signed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What groups show together: at least one of these clients has broken the rules, and nothing says which.
+
+    Attributes:
+        kind: "range": the sum is one that its members cannot reach. "vectors": no vector of each client, the same in all its
+            groups, fits the sums and the answers.
+        groups: The groups; their sums are erased.
+        suspects: Everybody in them, sorted.
+    """
+
+    kind: Literal["range", "vectors"]
+    groups: tuple[int, ...]
+    suspects: tuple[str, ...]
+
+
+def erase_faulty(
+    plan: RoundPlan, groups: Sequence[ServerGroup], seed: bytes, answers: Mapping[str, int]
+) -> tuple[Fault, ...]:
+    """Look at all opened groups of a plan together; those at fault get a reason, and are no sums from then on.
+
+    Args:
+        plan: The plan.
+        groups: All of its groups; those with a reason are passed over.
+        seed: Of its challenge, if it has one.
+        answers: Client -> its answer.
+    """
+    faults = []
+    for group in _open(groups):
+        try:
+            require_range(plan, group.total, _members(group))  # type: ignore[arg-type]
+        except ProtocolError as error:
+            group.reason = f"unmask: {error}"
+            faults.append(Fault(kind="range", groups=(group.index,), suspects=tuple(sorted(_members(group)))))
+    if not plan.challenge:
+        return tuple(faults)
+    opened = {group.index: group for group in _open(groups)}
+    sums = products(plan, seed, [signed(group.total) for group in opened.values() if group.total is not None])
+    equations = {
+        index: Equation(coefficients=dict.fromkeys(_members(group), 1), value=product + group.pad)
+        for (index, group), product in zip(opened.items(), sums, strict=True)
+    }
+    for misfit in misfits(field_for(plan.reach), equations, answers):
+        suspects = sorted({client for index in misfit for client in _members(opened[index])})
+        faults.append(Fault(kind="vectors", groups=misfit, suspects=tuple(suspects)))
+        where = "this sum does" if len(misfit) == 1 else f"the sums of groups {', '.join(map(str, misfit))} do"
+        for index in misfit:
+            opened[index].reason = (
+                f"unmask: {where} not fit one vector of each client, the same in all its groups: at least one of the "
+                "members has sent different vectors, or has answered falsely"
+            )
+    return tuple(faults)
+
+
+def _open(groups: Sequence[ServerGroup]) -> list[ServerGroup]:
+    return [group for group in groups if not group.reason and group.total is not None]
+
+
+def _members(group: ServerGroup) -> tuple[str, ...]:
+    return tuple(group.clients[position] for position in group.alive)

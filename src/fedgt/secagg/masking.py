@@ -1,0 +1,79 @@
+"""A client's reply of the masked stage: its one vector, masked once for each of its groups, in the message that is sent."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from cryptography.hazmat.primitives.poly1305 import Poly1305
+
+from fedgt.secagg.challenge import Committed, field_of
+from fedgt.secagg.field import Field
+from fedgt.secagg.fixed_point import RingArray
+from fedgt.secagg.identity import Identity
+from fedgt.secagg.masks import MaskStream, mask_scratch, pad_mask
+from fedgt.secagg.membership import Membership
+from fedgt.secagg.messages import masked_message
+from fedgt.secagg.plan import RoundPlan
+from fedgt.secagg.vector import Tensors, client_chunks, signed
+
+
+def masked_reply(
+    plan: RoundPlan,
+    client: str,
+    groups: Mapping[int, Membership],
+    refused: Mapping[int, str],
+    update: Tensors,
+    center: Tensors | None,
+    base: Tensors | None,
+    identity: Identity | None,
+) -> tuple[bytes, Committed | None]:
+    """The message, and what the client has committed to in it (None if the plan has no challenge).
+
+    Args:
+        plan: The plan.
+        client: Who replies.
+        groups: The groups that get a vector.
+        refused: The others, and why.
+        update: As in `ClientSession.masked`.
+        center: As in `ClientSession.masked`.
+        base: As in `ClientSession.masked`.
+        identity: Signs, and tags the vectors.
+    """
+    chosen = field_of(plan)
+    committed = None if chosen is None else Committed.empty(plan)
+    masks = {index: one.masks() for index, one in groups.items()}
+    streams = {
+        index: [MaskStream(seeds, subtract=subtract) for seeds, subtract in some] for index, some in masks.items()
+    }
+
+    def fill(vectors: Mapping[int, RingArray]) -> Mapping[int, bytes]:
+        # Piece by piece, so that each is encoded once and meets all its masks while it is in the cache.
+        scratch = mask_scratch()
+        tags = {group: Poly1305(groups[group].tag_key) for group in vectors if identity is not None}
+        wary = identity is not None
+        for start, levels in client_chunks(plan, client, update, center, base=base, wary=wary):
+            if committed is not None:
+                committed.vector[start : start + levels.size] = signed(levels)
+            for group, vector in vectors.items():
+                chunk = vector[start : start + levels.size]
+                first, *others = streams[group]
+                first.apply(chunk, scratch, source=levels)
+                for stream in others:
+                    stream.apply(chunk, scratch)
+                if group in tags:
+                    tags[group].update(chunk.view(np.uint8).data)
+        ends = {}
+        for group in vectors:
+            ends[group] = b"" if chosen is None or committed is None else _masked(chosen, committed.pad, masks[group])
+            if group in tags:
+                tags[group].update(ends[group])
+                ends[group] += tags[group].finalize()
+        return ends
+
+    return masked_message(plan, client, list(groups), refused, fill, identity=identity), committed
+
+
+def _masked(field: Field, pad: int, masks: list[tuple[bytes, bool]]) -> bytes:
+    for seeds, subtract in masks:
+        mask = pad_mask(field, seeds)
+        pad += -mask if subtract else mask
+    return field.to_bytes(pad)
