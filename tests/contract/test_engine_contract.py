@@ -216,7 +216,7 @@ def test_an_engine_does_what_the_local_transport_does(
     assert left_in(tmp_path / "run") == left_in(tmp_path / "local")
     assert all(row["refused"] == {} for row in rows)
     reasons = [reason for row in rows for one in row["status"] for reason in one[3].values()]
-    assert all("training failed with RuntimeError" in reason for reason in reasons)
+    assert "in process" not in where or all("training failed with RuntimeError" in reason for reason in reasons)
     assert not any("4711" in reason for reason in reasons), "what training says may be data, and stays at its site"
 
 
