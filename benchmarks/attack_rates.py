@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from fedgt.experiment import ExperimentSpec, RunResult, make_spec
+from fedgt.experiment import ExperimentSpec, make_spec
 from fedgt.experiment.batch import run_batch
+from fedgt.record import RunResult
 from fedgt.train import load
 
 RESULTS: Final = Path(__file__).parent.parent / "docs" / "results" / "attacks.csv"
@@ -100,7 +101,7 @@ def row_of(name: str, spec: ExperimentSpec, result: RunResult) -> Row:
         spec.attack.everybody,
         len(faulty),
         spec.method,
-        f"{100 * last.top1_accuracy:.3f}",
+        f"{100 * (last.top1_accuracy or 0):.3f}",
         "" if last.attack_accuracy is None or not spec.attack.malicious else f"{100 * last.attack_accuracy:.3f}",
         result.missed,
         result.falsely_excluded,

@@ -13,8 +13,9 @@ from typing import get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from fedgt.experiment import ExperimentSpec, result_schema
+from fedgt.experiment import ExperimentSpec
 from fedgt.planning import plan_schema
+from fedgt.record import result_schema
 from fedgt.report import report_schema
 from reference_api import api_pages
 from reference_cli import cli_page

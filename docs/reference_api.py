@@ -27,6 +27,7 @@ MODULES = {
     "fedgt.decode": "decoding of binary outcomes",
     "fedgt.train": "training of simulations",
     "fedgt.experiment": "experiments",
+    "fedgt.record": "records of runs",
     "fedgt.report": "reports",
     "fedgt.report.figures": "figures",
     "fedgt.reproduction.paper": "the paper's experiments",

@@ -9,10 +9,16 @@ from pathlib import Path
 from fedgt.errors import SpecError
 
 
-def write_durably(path: Path, content: bytes) -> None:
+def write_durably(path: Path, content: bytes, *, sync: bool = True) -> None:
     """Put a file in the place of another, whole or not at all; only its owner can read it (mode 0600).
 
     It is on the disk, name and all, when this returns: a crash at any moment leaves the old file or the new one.
+
+    Args:
+        path: Where.
+        content: What.
+        sync: False does not wait for the disk: a killed process leaves the old file or the new one, a power cut may leave
+            neither. For what can be made again.
 
     Raises:
         SpecError: If it cannot be written; the old file is as it was.
@@ -22,13 +28,14 @@ def write_durably(path: Path, content: bytes) -> None:
         try:
             with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+                if sync:
+                    file.flush()
+                    os.fsync(file.fileno())
             draft.replace(path)
         except BaseException:
             draft.unlink(missing_ok=True)
             raise
-        if os.name == "posix":
+        if sync and os.name == "posix":
             folder = os.open(path.parent, os.O_RDONLY)
             try:
                 os.fsync(folder)

@@ -213,8 +213,15 @@ def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def differences(there: BaseModel, here: BaseModel, *, most: int = 5) -> str:
     """The keys in which two specifications differ, with both values."""
-    old, new = flat(there.model_dump(mode="json")), flat(here.model_dump(mode="json"))
-    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    return differing(there.model_dump(mode="json"), here.model_dump(mode="json"), most=most)
+
+
+def differing(
+    there: Mapping[str, Any], here: Mapping[str, Any], *, without: Collection[str] = (), most: int = 5
+) -> str:
+    """The same for nested sections; keys in `without` may differ."""
+    old, new = flat(there), flat(here)
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key) and key not in without]
     told = [f"{key} = {_as_json(old.get(key))} there, {_as_json(new.get(key))} here" for key in keys[:most]]
     return "; ".join(told) + (f"; and {len(keys) - most} more" if len(keys) > most else "")
 

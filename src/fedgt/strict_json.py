@@ -12,18 +12,22 @@ _LONG_NUMBER = re.compile(rb"[0-9]{40}")
 _NO_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
 
 
-def parse(text: bytes) -> Any:
+def parse(text: bytes, *, deepest: int = DEEPEST) -> Any:
     """The value of a JSON text.
 
+    Args:
+        text: In UTF-8.
+        deepest: Lists and objects inside each other, at most.
+
     Raises:
-        ValueError: If it is not JSON in UTF-8, nests deeper than `DEEPEST`, has a number of 40 digits, `NaN` or `Infinity`,
+        ValueError: If it is not JSON in UTF-8, nests deeper, has a number of 40 digits, `NaN` or `Infinity`,
             or an object with a key twice. Depth and digits are looked at before a value is made.
     """
     bare = _STRING.sub(b"", text)
     if _LONG_NUMBER.search(bare):
         raise ValueError("a number is too long")
     brackets = bare.translate(None, _NO_BRACKET)
-    for _ in range(DEEPEST):
+    for _ in range(deepest):
         brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
     if brackets:
         raise ValueError("it is nested too deeply, or a bracket is missing")

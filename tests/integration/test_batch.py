@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from fedgt.errors import SpecError
-from fedgt.experiment import ExperimentSpec, RunResult, make_spec, run
+from fedgt.experiment import ExperimentSpec, make_spec, run
 from fedgt.experiment.batch import run_batch
+from fedgt.record import RunResult
 from fedgt.reproduction.sweep import COLUMNS, Planned, read_rows, sweep
 
 BASE: dict[str, Any] = {

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from fedgt.design import named_design
-from fedgt.experiment import RunResult
-from fedgt.experiment.progress import RunProgress
+from fedgt.record import RunResult
+from fedgt.record.progress import RunProgress
 
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "json-output.md"
 COMMANDS = (

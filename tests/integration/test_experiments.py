@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from fedgt.errors import ShapeError, SpecError
-from fedgt.experiment import ExperimentSpec, RunResult, make_spec, read_spec, run, run_into
-from fedgt.experiment.result import SCHEMA_VERSION
+from fedgt.experiment import ExperimentSpec, make_spec, read_spec, run, run_into
+from fedgt.record import RunResult
+from fedgt.record.result import SCHEMA_VERSION
 
 BASE: dict[str, Any] = {
     "seed": 1,
@@ -55,7 +56,10 @@ def test_who_is_malicious_never_reaches_the_defence(monkeypatch: pytest.MonkeyPa
     simulate = module.simulate  # type: ignore[attr-defined]
 
     def lying(*args: Any, **kwargs: Any) -> Any:
-        return dataclasses.replace(simulate(*args, **kwargs), malicious=frozenset())
+        simulation = simulate(*args, **kwargs)
+        history: Any = simulation.run.history
+        history._witness = dataclasses.replace(history._witness, truth=dict.fromkeys(simulation.clients, "benign"))
+        return simulation
 
     monkeypatch.setattr(module, "simulate", lying)
     lied = run(spec())
@@ -179,7 +183,13 @@ def test_a_dirichlet_partition_and_equal_weights_run(tmp_path: Path) -> None:
 
 def test_a_run_folder_holds_everything_needed_to_repeat_the_run(tmp_path: Path) -> None:
     result = run_into(spec(), tmp_path / "run")
-    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["log", "result.json", "rounds.csv", "spec.toml"]
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [
+        "log",
+        "plan.json",
+        "result.json",
+        "rounds.csv",
+        "spec.toml",
+    ]
     again = read_spec(tmp_path / "run" / "spec.toml")
     assert again.digest == result.spec_hash == spec().digest
     stored = RunResult.model_validate(json.loads((tmp_path / "run" / "result.json").read_text()))
@@ -187,7 +197,9 @@ def test_a_run_folder_holds_everything_needed_to_repeat_the_run(tmp_path: Path) 
     with (tmp_path / "run" / "rounds.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 3
-    assert float(rows[-1]["top1_accuracy_percent"]) == pytest.approx(100 * result.rounds[-1].top1_accuracy, abs=1e-3)
+    assert float(rows[-1]["top1_accuracy_percent"]) == pytest.approx(
+        100 * (result.rounds[-1].top1_accuracy or 0), abs=1e-3
+    )
     assert "round 1" in (tmp_path / "run" / "log").read_text()
 
 

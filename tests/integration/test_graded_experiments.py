@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import fedgt.experiment.simulation as simulation
-from fedgt.experiment import ExperimentSpec, RunResult, make_spec, run
+from fedgt.experiment import ExperimentSpec, make_spec, run
+from fedgt.record import RunResult
 from fedgt.train import ImageData, Partition
 
 BASE: dict[str, Any] = {

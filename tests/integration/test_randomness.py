@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fedgt
-from fedgt.engine import Failure, Transport
+from fedgt.engine import Failure, Transport, secure_sums
 from fedgt.engine.hello import hello_frame
 from fedgt.engine.round_message import bound
 from fedgt.experiment import make_spec, run
@@ -55,20 +55,19 @@ def observed() -> tuple[dict[Any, bytes], list[GroupSum], str]:
     sums: list[GroupSum] = []
     digests: list[str] = []
 
-    def tapped(inner: Any) -> Any:
-        def take(transport: Transport, plan: RoundPlan, parameters: Parameters, **options: Any) -> Any:
-            plan = bound(plan, parameters)
-            taken = inner(Tapped(transport, plan, kept), plan, parameters, **options)
-            digests.append(plan.digest)
-            sums.extend(taken.sums)
-            return taken
-
-        return take
+    def tapped(transport: Transport, plan: RoundPlan, parameters: Parameters, **options: Any) -> Any:
+        plan = bound(plan, parameters)
+        taken = secure_sums(Tapped(transport, plan, kept), plan, parameters, **options)
+        digests.append(plan.digest)
+        sums.extend(taken.sums)
+        return taken
 
     # Whoever seeds the generators of the process must not seed the protocol.
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002
-    run(make_spec(SPEC), wrap_sums=tapped)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedgt.experiment.simulation.secure_sums", tapped)
+        run(make_spec(SPEC))
     return kept, sums, " ".join(digests)
 
 

@@ -34,7 +34,7 @@ def test_a_backdoor_opens_without_a_defence_and_stays_shut_without_attackers() -
     assert attacked.rounds[-1].attack_accuracy is not None
     assert clean.rounds[-1].attack_accuracy is not None
     assert attacked.rounds[-1].attack_accuracy > 0.5 > 0.2 > clean.rounds[-1].attack_accuracy
-    assert attacked.rounds[-1].top1_accuracy > 0.8
+    assert (attacked.rounds[-1].top1_accuracy or 0) > 0.8
 
 
 def test_a_sleeper_is_honest_until_it_wakes() -> None:
@@ -105,6 +105,6 @@ def test_rounds_that_do_not_fit_are_refused_before_anything_is_asked() -> None:
 
 def test_a_promise_alone_gives_a_good_model_of_the_default_data() -> None:
     spec = make_spec({"privacy": 4})
-    assert run(spec).rounds[-1].top1_accuracy > 0.93
+    assert (run(spec).rounds[-1].top1_accuracy or 0) > 0.93
     assert ExperimentSpec.model_validate(spec.model_dump()).digest == spec.digest
     assert make_spec({"privacy": 4, "training": {"momentum": 0.5}}).training.local_epochs == 1

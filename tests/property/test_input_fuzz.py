@@ -38,10 +38,10 @@ from fedgt.evidence import (
     outputs,
 )
 from fedgt.experiment import read_spec
-from fedgt.experiment.progress import read_progress
 from fedgt.grouping import Grouping
 from fedgt.planning import read_plan
 from fedgt.privacy import Ledger, best_in_span, exposure, largest_kept_sum, minimum_support
+from fedgt.record.progress import read_progress
 from fedgt.report.reading import read_run
 from fedgt.screen import (
     balanced_accuracy,

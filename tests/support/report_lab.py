@@ -12,9 +12,9 @@ from fedgt._version import __version__
 from fedgt.decode import STRATEGIES, decode
 from fedgt.design import Design, named_design
 from fedgt.experiment import ExperimentSpec, make_spec
-from fedgt.experiment.result import json_number
 from fedgt.federation import exclude, from_outcomes
 from fedgt.grouping import Grouping
+from fedgt.record.result import json_number
 from fedgt.types import ErrorRates, Outcomes
 
 

@@ -164,7 +164,7 @@ def _answer(
     import numpy as np
 
     from fedgt.decode import decode as decode_outcomes
-    from fedgt.experiment.result import json_number
+    from fedgt.record.result import json_number
     from fedgt.types import Outcomes
 
     outcomes = Outcomes.parse(text)
@@ -243,7 +243,7 @@ def _explanation(
     method: str,
 ) -> list[list[dict[str, Any]]]:
     from fedgt.decode import explain
-    from fedgt.experiment.result import json_number
+    from fedgt.record.result import json_number
 
     used = _bayes_prior(design, outcomes, prior, settings)
     rows = explain(design, outcomes, rates, used, method=method)  # type: ignore[arg-type]

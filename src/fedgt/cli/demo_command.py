@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 if TYPE_CHECKING:
-    from fedgt.experiment import RunResult
+    from fedgt.record import RunResult
 
 DEMO: dict[str, Any] = {
     "seed": 1,
@@ -39,7 +39,8 @@ def demo(
 
     from fedgt.cli.round_bar import round_bar
     from fedgt.cli.tables import print_verdicts
-    from fedgt.experiment import PAPER, RunResult, make_spec, run, run_into
+    from fedgt.experiment import PAPER, make_spec, run, run_into
+    from fedgt.record import RunResult
 
     console = Console(highlight=False, soft_wrap=True)
     began = time.perf_counter()
@@ -74,9 +75,8 @@ def demo(
     console.print(f"\n{'':<14}{'top-1 accuracy':>16}{'9s taken for 3s':>18}{'rounds':>8}")
     for name, one in results.items():
         last = one.rounds[-1]
-        console.print(
-            f"{name:<14}{100 * last.top1_accuracy:>14.2f} %{100 * (last.attack_accuracy or 0):>16.2f} %{last.round:>8}"
-        )
+        top1, attack = 100 * (last.top1_accuracy or 0), 100 * (last.attack_accuracy or 0)
+        console.print(f"{name:<14}{top1:>14.2f} %{attack:>16.2f} %{last.round:>8}")
     console.print(f"\n{_sums(ours)}")
     console.print(
         f"Privacy: {ours.privacy.promised} were promised, {ours.privacy.strict} are proved. No combination of the sums "

@@ -11,7 +11,7 @@ def report(
     run_dir: Annotated[
         Path,
         typer.Argument(
-            help="A folder that `fedgt run --out` wrote; only read. Or `tables`: what `fedgt reproduce` wrote and the paper."
+            help="A folder of a run that has ended; only read. Or `tables`: what `fedgt reproduce` wrote and the paper."
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="Where report.html and report.json go; else the run folder.")] = None,
@@ -41,7 +41,7 @@ def report(
 def _tables(results: Path, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from fedgt.experiment.result import json_number
+    from fedgt.record.result import json_number
     from fedgt.reproduction.comparison import comparisons, markdown
 
     found = list(comparisons(results))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-    from fedgt.experiment.result import ClientRow, TestRow
+    from fedgt.record.result import ClientRow, TestRow
 
 
 class RoundBar:

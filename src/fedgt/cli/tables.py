@@ -8,8 +8,8 @@ from fedgt.foreign_text import plain
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fedgt.experiment import RunResult
-    from fedgt.experiment.result import ClientRow, GradedRow, RoundRow, TestRow
+    from fedgt.record import RunResult
+    from fedgt.record.result import ClientRow, GradedRow, RoundRow, TestRow
 
 
 def print_run(result: "RunResult") -> None:
@@ -72,7 +72,9 @@ def verdict_table(tests: "Sequence[TestRow]", clients: "Sequence[ClientRow]") ->
     table.add_column("groups (+ positive, - negative, ? erased)" if test.outcomes else "groups")
     table.add_column("P(malicious)", justify="right")
     table.add_column("verdict")
-    table.add_column("truth")
+    simulated = any(client.truth for client in clients)
+    if simulated:
+        table.add_column("truth")
     for client in clients:
         marks = (f"{group}{_sign(test.outcomes, group)}" for group in client.groups)
         posterior = f"{client.posterior:.4f}" if isinstance(client.posterior, float) else "unknown"
@@ -80,7 +82,8 @@ def verdict_table(tests: "Sequence[TestRow]", clients: "Sequence[ClientRow]") ->
         truth = Text(client.truth or "", style="" if right else "bold red")
         style = "yellow" if client.excluded else ""
         name = Text(printable(client.id))
-        table.add_row(name, " ".join(marks) or "none", posterior, Text(client.verdict, style=style), truth)
+        row = (name, " ".join(marks) or "none", posterior, Text(client.verdict, style=style))
+        table.add_row(*row, *([truth] if simulated else []))
     return table
 
 
@@ -90,7 +93,7 @@ def _sign(outcomes: str, group: int) -> str:
 
 def accuracies(row: "RoundRow") -> str:
     """The accuracies after a round."""
-    text = f"top-1 accuracy {100 * row.top1_accuracy:.2f} %"
+    text = "not measured" if row.top1_accuracy is None else f"top-1 accuracy {100 * row.top1_accuracy:.2f} %"
     return text if row.attack_accuracy is None else f"{text}, attack accuracy {100 * row.attack_accuracy:.2f} %"
 
 

@@ -13,13 +13,13 @@ from fedgt.cli.tables import accuracies, evidence_line, printable, stage_text, v
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedgt.experiment import RunProgress
+    from fedgt.record import RunProgress
 
 _INTERVAL = 0.25
 
 
 def watch(
-    run_dir: Annotated[Path, typer.Argument(help="A folder that `fedgt run --out` writes; only read.")],
+    run_dir: Annotated[Path, typer.Argument(help="A folder of a run, real or simulated; only read.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object about this moment and exit.")] = False,
 ) -> None:
     """Rounds, time left, accuracy, stage of the secure aggregation and, after a test, the verdicts of a run that goes on.
@@ -29,7 +29,7 @@ def watch(
     """
     from rich.console import Console
 
-    from fedgt.experiment import read_progress
+    from fedgt.record import read_progress
 
     progress = read_progress(run_dir)
     console = Console(highlight=False, soft_wrap=True)
@@ -49,7 +49,7 @@ def _follow(run_dir: Path, progress: "RunProgress", console: "Console") -> "RunP
     from rich.live import Live
     from rich.text import Text
 
-    from fedgt.experiment import read_progress
+    from fedgt.record import read_progress
 
     shown = 0
     with Live(console=console, transient=True, refresh_per_second=4) as live:
@@ -72,7 +72,9 @@ def _print(run_dir: Path, progress: "RunProgress", console: "Console", *, verdic
         console.print(printable(progress.reason), markup=False)
     if progress.state == "interrupted":
         words = ["fedgt", "run", str(run_dir / "spec.toml"), "--out", str(run_dir), "--resume"]
-        console.print(printable(f"go on with: {shlex.join(words)}"), markup=False)
+        real = f"FederationRun(..., folder={str(run_dir)!r}, resume=True)"
+        how = real if (run_dir / "settings.toml").exists() else shlex.join(words)
+        console.print(printable(f"go on with: {how}"), markup=False)
 
 
 def _print_verdicts(progress: "RunProgress", console: "Console") -> None:

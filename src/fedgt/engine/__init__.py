@@ -1,6 +1,7 @@
 """The engine: carries the messages of secure sums to clients and back, and runs the clients' end."""
 
 from fedgt.engine.aggregate import SecureSums, TakesSums, secure_sums
+from fedgt.engine.announced import OnStage, announced
 from fedgt.engine.endpoint import Client, ClientEndpoint, TrainedModel
 from fedgt.engine.prekey_store import PrekeyStore
 from fedgt.engine.round_message import fingerprint
@@ -12,11 +13,13 @@ __all__ = [
     "Failure",
     "LocalTransport",
     "MeetingTransport",
+    "OnStage",
     "PrekeyStore",
     "SecureSums",
     "TakesSums",
     "TrainedModel",
     "Transport",
+    "announced",
     "fingerprint",
     "secure_sums",
 ]

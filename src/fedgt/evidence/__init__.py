@@ -7,23 +7,42 @@ Pure functions on arrays. `graded_screen` compares the groups by features, `by_m
 from fedgt.evidence.by_margins.compare_margins import margin_screen
 from fedgt.evidence.by_margins.hypotheses import FEWEST_CLASSES, Hypothesis, class_steps
 from fedgt.evidence.by_margins.margin_evidence import MarginEvidence
-from fedgt.evidence.by_margins.second_opinion import SecondOpinion
+from fedgt.evidence.by_margins.second_opinion import MarginTest, SecondOpinion
 from fedgt.evidence.by_margins.spread import label_spread
 from fedgt.evidence.by_margins.standing_out import classes_to_compare
 from fedgt.evidence.compare import GradedScreen, graded_screen, left_out, too_few
 from fedgt.evidence.contrast import Contrasts, contrasts
 from fedgt.evidence.decide import GradedDecoding, decode_graded, sparse_prior
 from fedgt.evidence.harm import Damage, LabelFinding, damage, label_under_attack
+from fedgt.evidence.line import ShiftEvidence
+from fedgt.evidence.line_likelihood import FewFeatures, ShiftLikelihood
 from fedgt.evidence.scores import checked_scores, class_losses, margins, outputs
 from fedgt.evidence.sets import SetPosterior, decode_sets, largest_scored
 from fedgt.evidence.several_tests import together
 from fedgt.evidence.significance import SIGNIFICANT, evidence_of_difference
 from fedgt.evidence.usable import UsableScores, unscored, usable_scores
-from fedgt.evidence.weights import GradedEvidence
+from fedgt.evidence.weights import Compared, GradedEvidence, MixedEvidence, Rows
+
+STORED: tuple[type, ...] = (
+    GradedEvidence,
+    MarginEvidence,
+    Rows,
+    MixedEvidence,
+    ShiftEvidence,
+    ShiftLikelihood,
+    FewFeatures,
+    Damage,
+    Compared,
+    Hypothesis,
+    SecondOpinion,
+    MarginTest,
+)
+"""What evidence is made of, for `fedgt.packed`: a run that goes on has it from the tests before."""
 
 __all__ = [
     "FEWEST_CLASSES",
     "SIGNIFICANT",
+    "STORED",
     "Contrasts",
     "Damage",
     "GradedDecoding",
@@ -32,6 +51,7 @@ __all__ = [
     "Hypothesis",
     "LabelFinding",
     "MarginEvidence",
+    "MarginTest",
     "SecondOpinion",
     "SetPosterior",
     "UsableScores",

@@ -1,4 +1,4 @@
-"""Frozen specifications, runs through real secure aggregation, and results that a report can be made of.
+"""Frozen specifications, and runs of them through real secure aggregation.
 
 Everything is imported when it is first used: to look at a run needs none of what a run needs.
 """
@@ -9,15 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedgt.experiment.folder import run_into
     from fedgt.experiment.one_run import run
-    from fedgt.experiment.progress import RunProgress, read_progress
-    from fedgt.experiment.result import RunResult, result_schema, write_result
     from fedgt.experiment.spec import PAPER, ExperimentSpec, make_spec, read_spec
 
 _HOMES = {
     "folder": ("run_into",),
     "one_run": ("run",),
-    "progress": ("RunProgress", "read_progress"),
-    "result": ("RunResult", "result_schema", "write_result"),
     "spec": ("PAPER", "ExperimentSpec", "make_spec", "read_spec"),
 }
 _HOME_OF = {name: f"{__name__}.{module}" for module, names in _HOMES.items() for name in names}
@@ -25,15 +21,10 @@ _HOME_OF = {name: f"{__name__}.{module}" for module, names in _HOMES.items() for
 __all__ = [
     "PAPER",
     "ExperimentSpec",
-    "RunProgress",
-    "RunResult",
     "make_spec",
-    "read_progress",
     "read_spec",
-    "result_schema",
     "run",
     "run_into",
-    "write_result",
 ]
 
 

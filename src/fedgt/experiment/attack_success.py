@@ -1,19 +1,20 @@
 """How far the attack of a simulation got, measured on the test set: knowledge that the defence never has."""
 
-from fedgt.experiment.simulation import Simulation
 from fedgt.experiment.spec import ExperimentSpec
-from fedgt.train import attack_accuracy, with_trigger
+from fedgt.train import ImageData, attack_accuracy, with_trigger
+from fedgt.train.model import Model
 from fedgt.types import IntArray, Parameters
 
 
 def attack_success(
-    spec: ExperimentSpec, simulation: Simulation, parameters: Parameters, predictions: IntArray
+    spec: ExperimentSpec, model: Model, data: ImageData, parameters: Parameters, predictions: IntArray
 ) -> float | None:
     """How often the attack of the first kind has its way; None where it aims at no label.
 
     Args:
         spec: The run.
-        simulation: What it simulates.
+        model: What is trained.
+        data: With the test set.
         parameters: The global model.
         predictions: int64[test samples], by this model.
 
@@ -23,9 +24,9 @@ def attack_success(
     """
     attack = spec.attack
     if attack.kind == "label-flip":
-        return attack_accuracy(predictions, simulation.test_labels, source=attack.source, target=attack.target)
+        return attack_accuracy(predictions, data.test_labels, source=attack.source, target=attack.target)
     if attack.kind in ("backdoor", "distributed-backdoor"):
-        images = simulation.test_images[simulation.test_labels != attack.target]
-        triggered = with_trigger(images, shape=simulation.shape, brightest=simulation.test_images.max())
-        return float((simulation.model.predict(parameters, triggered) == attack.target).mean())
+        images = data.test_images[data.test_labels != attack.target]
+        triggered = with_trigger(images, shape=data.shape, brightest=data.test_images.max())
+        return float((model.predict(parameters, triggered) == attack.target).mean())
     return None

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from fedgt.engine.round_message import fingerprint
 from fedgt.experiment.one_run import Demand, run_steps
-from fedgt.experiment.result import RunResult
 from fedgt.experiment.simulation import Simulation, simulate
 from fedgt.experiment.spec import ExperimentSpec
+from fedgt.record.result import RunResult
 from fedgt.train import Cohort, ImageData, LogisticRegression, load
 from fedgt.train.runs import RunTask, train_runs
 from fedgt.types import IntArray, Parameters
@@ -116,7 +116,7 @@ def _runworld_of(
     running = []
     for number, spec in specs.items():
         simulation = simulate(spec, data=data, masks=masks)
-        running.append(_Running(number=number, spec=spec, simulation=simulation, steps=run_steps(spec, simulation)))
+        running.append(_Running(number=number, spec=spec, simulation=simulation, steps=run_steps(simulation)))
     while running:
         for one in running:
             result = one.advance()

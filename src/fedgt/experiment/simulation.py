@@ -6,23 +6,25 @@ defence gets the `Federation`, the `Grouping` and the server's validation set.
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedgt.design import Design, default_design, from_matrix, named_design
-from fedgt.engine import ClientEndpoint, LocalTransport, TakesSums, secure_sums
+from fedgt.engine import ClientEndpoint, LocalTransport, OnStage, TakesSums, secure_sums
 from fedgt.errors import DesignError, ProtocolError, SpecError
+from fedgt.experiment.attack_success import attack_success
 from fedgt.experiment.attackers import attackers, failing, failing_behaviour, malicious_behaviours
 from fedgt.experiment.spec import ExperimentSpec, FaultSpec
 from fedgt.experiment.unmasked import UnmaskedSums
-from fedgt.federation import (
-    Federation,
-    FederationRun,
-    Validation,
-)
+from fedgt.federation import Federation, FederationRun, Validation
+from fedgt.federation.history import Accuracies, Witness
+from fedgt.federation.run_folder import RunFolder
 from fedgt.grouping import Grouping, assign
+from fedgt.record.result import Heading, Truth
+from fedgt.screen import balanced_accuracy, top1_accuracy
 from fedgt.train import (
     Behaviour,
     Cohort,
@@ -92,7 +94,9 @@ def simulate(
     data: ImageData | None = None,
     data_dir: Path | None = None,
     masks: bool = True,
-    wrap_sums: Callable[[TakesSums], TakesSums] | None = None,
+    on_stage: OnStage | None = None,
+    folder: RunFolder | None = None,
+    resume: bool = False,
 ) -> Simulation:
     """Set the federation up; nothing is trained yet.
 
@@ -101,7 +105,9 @@ def simulate(
         data: The data set, when it is loaded already.
         data_dir: Where data files are; the environment variable FEDGT_DATA if not given.
         masks: False takes the same sums without the protocol, for Monte Carlo experiments; see `unmasked`.
-        wrap_sums: Makes how sums are taken from how they would be taken, such as a record of them.
+        on_stage: Called with (round, purpose, stage) when a stage of the secure aggregation begins.
+        folder: Where the run leaves its record.
+        resume: Go on with the run that the folder holds.
 
     Raises:
         SpecError: If the data cannot be found or the specification does not fit it.
@@ -164,6 +170,9 @@ def simulate(
         labels=data.train_labels[split.validation],
         inputs=lambda parameters: model.inputs(parameters, validation_images),
     )
+    truth: dict[str, Truth] = dict.fromkeys(clients, "benign")
+    truth.update({clients[j]: "faulty" for _, j in faulty})
+    truth.update({clients[j]: "malicious" for j in malicious})
     take_sums: TakesSums = secure_sums if masks else UnmaskedSums(clients=cohort.clients)
     run = FederationRun(
         LocalTransport(handlers, workers=spec.secure_aggregation.workers),
@@ -181,7 +190,15 @@ def simulate(
         present=faults.present,
         name=f"{spec.digest[:12]}-{spec.seed}",
         seed=spec.seed,
-        take_sums=take_sums if wrap_sums is None else wrap_sums(take_sums),
+        take_sums=take_sums,
+        on_stage=on_stage,
+        folder=folder,
+        resume=resume,
+        witness=Witness(
+            heading=Heading(method=spec.method, seed=spec.seed, spec_hash=spec.digest, rounds=spec.federation.rounds),
+            truth=truth,
+            accuracies=partial(_accuracies, spec, model, data),
+        ),
     )
     return Simulation(
         run=run,
@@ -196,6 +213,15 @@ def simulate(
         test_labels=data.test_labels,
         begin_round=begin_round,
         cohort=cohort,
+    )
+
+
+def _accuracies(spec: ExperimentSpec, model: Model, data: ImageData, parameters: Parameters) -> Accuracies:
+    predictions, labels = model.predict(parameters, data.test_images), data.test_labels
+    return Accuracies(
+        top1_accuracy(predictions, labels),
+        balanced_accuracy(predictions, labels),
+        attack_success(spec, model, data, parameters, predictions),
     )
 
 

@@ -8,7 +8,7 @@ from fedgt.federation.findings import Finding, VerdictName, from_outcomes, from_
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.rfa import rfa_round
 from fedgt.federation.round import ScreeningRound, screening_round, training_round
-from fedgt.federation.run import Coming, FederationRun, RunState, Step
+from fedgt.federation.run import FederationRun
 from fedgt.federation.settings import (
     AfterTest,
     DecodeSettings,
@@ -22,6 +22,7 @@ from fedgt.federation.settings import (
     SumSettings,
     Weighting,
 )
+from fedgt.federation.state import Coming, RunState, Step
 from fedgt.federation.sums import AggregateRecord, RoundResult
 from fedgt.federation.verdicts import Exclusion, Verdict, exclude
 

@@ -20,6 +20,7 @@ from fedgt.evidence import (
     GradedScreen,
     LabelFinding,
     MarginEvidence,
+    MarginTest,
     SecondOpinion,
     UsableScores,
     class_losses,
@@ -31,7 +32,6 @@ from fedgt.evidence import (
     label_spread,
     label_under_attack,
     left_out,
-    margin_screen,
     margins,
     outputs,
     together,
@@ -291,10 +291,9 @@ def _graded(test: GroupMeans, validation: Validation, settings: ScreenSettings, 
     steps = None
     if settings.features == "margins" or len(present) >= FEWEST_CLASSES:
         steps = _steps(test.start, by_scores, validation, columns)
-    by_margins = partial(
-        margin_screen,
-        margin,
-        losses,
+    by_margins = MarginTest(
+        margins=margin,
+        class_losses=losses,
         classes=present,
         weights=weights,
         erased=erased,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from fedgt.engine import TakesSums, Transport, secure_sums
+from fedgt.engine import OnStage, TakesSums, Transport, secure_sums
 from fedgt.errors import SpecError
 from fedgt.federation.settings import WEIGHTINGS, SumSettings, Weighting
 from fedgt.ids import require_distinct_ids, require_id
@@ -34,6 +34,7 @@ class Federation:
         agreements: What the clients have signed so far, with credentials. Give one with a folder, so that a restarted
             server goes on; None begins a record that ends with this object.
         take_sums: How sums are taken. Anything but the protocol is for experiments in one process.
+        on_stage: Told which stage of the protocol begins.
 
     Raises:
         SpecError: If the weighting is unknown, the run or a client has a name that cannot be an id, or two look alike.
@@ -58,6 +59,7 @@ class Federation:
     credentials: Credentials | None = None
     agreements: AgreementLog | None = None
     take_sums: TakesSums = secure_sums
+    on_stage: OnStage | None = None
 
     def __post_init__(self) -> None:
         """Check."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedgt.decode import Decoding
+from fedgt.decode import UNDECIDABLE, Decoding
 from fedgt.design import Design
 from fedgt.engine import fingerprint
 from fedgt.errors import PrivacyError, SpecError
@@ -25,7 +25,7 @@ from fedgt.federation.measure import Measured, group_means, measured, real_rows
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
 from fedgt.federation.sums import RoundResult, joined, mean_update, plus, take, unusable
-from fedgt.federation.verdicts import Exclusion, exclude
+from fedgt.federation.verdicts import Exclusion, Verdict, exclude
 from fedgt.grouping import Grouping
 from fedgt.privacy import SpanMean, best_in_span, largest_kept_sum
 from fedgt.screen import ScreenResult
@@ -88,6 +88,45 @@ class ScreeningRound:
         """Client -> in how many sums of the evidence of this round it is."""
         counts = self.grouping.design.matrix[self.measured.compared].sum(axis=0).tolist()
         return {client: count for client, count in zip(self.grouping.clients, counts, strict=True) if count}
+
+    @property
+    def opened_rows(self) -> list[FloatArray]:
+        """The real rows of the test sums that were opened, float64[clients] each."""
+        column = {client: j for j, client in enumerate(self.grouping.clients)}
+        rows = []
+        for record in self.result.records:
+            if record.status == "open" and record.purpose.startswith("test"):
+                rows.append(np.zeros(len(column)))
+                rows[-1][[column[client] for client in record.members]] = record.weights
+        return rows
+
+    def halts(self, kept: int, promised: int) -> str:
+        """Why the run may not go on after it; empty if it may.
+
+        Args:
+            kept: How many clients are left.
+            promised: The promise r.
+        """
+        if self.exclusion.halt:
+            refused = [record.reason for record in self.result.records if record.status == "refused"]
+            ledger = f"; {len(refused)} sums were refused: {refused[0]}" if refused else ""
+            return f"{self.exclusion.reason}{ledger}"
+        if kept < promised:
+            return f"only {kept} clients are kept, no sum over them may be opened at the promised r = {promised}"
+        return ""
+
+    def told(self, verdicts: Sequence[Verdict]) -> tuple[str, ...]:
+        """What the user must not overlook about the test and its new verdicts."""
+        warnings = []
+        if self.screen.status != "tested":
+            warnings.append(f"screen: {self.screen.reason}")
+        if self.decoding.status in (*UNDECIDABLE, "unexplained", "harmless", "unconfirmed", "no-evidence"):
+            warnings.append(f"decision: {self.exclusion.reason}")
+        for excluded, what in ((False, "kept without evidence"), (True, "left out untested")):
+            untested = [v.client for v in verdicts if v.verdict == "untested" and v.excluded is excluded]
+            if untested:
+                warnings.append(f"{what}: {', '.join(untested)}")
+        return tuple(warnings)
 
 
 def training_round(

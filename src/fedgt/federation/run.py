@@ -10,155 +10,49 @@ never goes on with everybody.
 
 import logging
 import secrets
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from fedgt.decode import UNDECIDABLE
-from fedgt.design import Design, default_design
-from fedgt.engine import MeetingTransport, TakesSums, Transport, secure_sums
+from fedgt.design import Design
+from fedgt.engine import MeetingTransport, OnStage, TakesSums, Transport, secure_sums
 from fedgt.engine.endpoint import Client
-from fedgt.errors import RunHaltedError, SpecError
+from fedgt.errors import FedGTError, RunHaltedError, SpecError
 from fedgt.federation.checks import check_plan, check_test
 from fedgt.federation.further import further_design
+from fedgt.federation.history import History, Witness
 from fedgt.federation.local import LocalClients
 from fedgt.federation.participants import Federation, Validation
+from fedgt.federation.recorder import Recorder, opened
 from fedgt.federation.rfa import rfa_round
 from fedgt.federation.round import ScreeningRound, screening_round, training_round
+from fedgt.federation.run_settings import digest_of, settings_of
+from fedgt.federation.seats import planned, seated
 from fedgt.federation.settings import DecodeSettings, RfaSettings, ScreenSettings, SumSettings, Weighting
+from fedgt.federation.state import Coming, RunState, Step
 from fedgt.federation.sums import RoundResult
-from fedgt.federation.verdicts import Exclusion, Verdict
-from fedgt.grouping import Grouping, assign
+from fedgt.federation.verdicts import Verdict
+from fedgt.grouping import Grouping
 from fedgt.privacy import Ledger
+from fedgt.record.result import Heading, RunResult
 from fedgt.secagg import AgreementLog, Credentials, PrekeyRequest
-from fedgt.types import FloatArray, Parameters, SetEvidence, require_model
+from fedgt.types import Parameters, require_model
+
+if TYPE_CHECKING:
+    from fedgt.federation.run_folder import RunFolder
+    from fedgt.planning import Plan
 
 _log = logging.getLogger(__name__)
 
 _ONE_BATCH = ("next-round", "negative-groups")
-_SEATS, _ROWS = 0, 5  # independent streams of the seed: who sits where, and further rows
-
-Purpose = Literal["training", "test", "weiszfeld"]
+_ROWS = 5  # an independent stream of the seed; see `seats`
 
 NextModel: TypeAlias = Callable[[Parameters, Parameters], Parameters]
 """(global model of the round, mean that the sums give) -> the next global model; a server optimiser, for instance."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RunState:
-    """Everything that travels from one round to the next. Whoever has it can go on with the run.
-
-    Attributes:
-        parameters: The global model.
-        ledger: What was opened, and what may still be.
-        round: The last finished round; 0 before the first.
-        excluded: Who is left out from now on.
-        verdicts: Client -> what was decided about it last.
-        evidence: Graded evidence of all tests so far.
-        heard: Client -> in how many sums of that evidence it is.
-        revealed: float64[clients] each, the real rows of all test sums that were opened.
-        tests: How many test rounds were held.
-        next_test: The round of the next test; 0 where none is due.
-        grouping: Who shares a group in it.
-        decided: What follows from the tests so far if no further one can tell; None where they could not either.
-
-    Examples:
-        >>> import numpy as np
-        >>> from fedgt import FederationRun, TrainedModel
-        >>> class Site:
-        ...     def train(self, parameters, *, round):
-        ...         return TrainedModel(parameters={"weight": parameters["weight"] + 1.0}, samples=10)
-        >>> sites = {name: Site() for name in ("ada", "bob", "cleo", "dan")}
-        >>> run = FederationRun(sites, privacy=4, samples=dict.fromkeys(sites, 10), rounds=1)
-        >>> _ = list(run.rounds({"weight": np.zeros(2)}))
-        >>> run.state.round, run.state.ledger.account().strict
-        (1, 4)
-    """
-
-    parameters: Parameters
-    ledger: Ledger
-    round: int = 0
-    excluded: frozenset[str] = frozenset()
-    verdicts: Mapping[str, Verdict] = field(default_factory=lambda: MappingProxyType({}))
-    evidence: tuple[SetEvidence, ...] = ()
-    heard: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    revealed: tuple[FloatArray, ...] = ()
-    tests: int = 0
-    next_test: int = 0
-    grouping: Grouping | None = None
-    decided: Exclusion | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Coming:
-    """A round that is about to be held.
-
-    Attributes:
-        round: Its number, from 1.
-        purpose: `training`, `test` or `weiszfeld`.
-        members: The clients that take part.
-        parameters: The global model that they start from.
-
-    Examples:
-        >>> import numpy as np
-        >>> from fedgt import FederationRun, TrainedModel
-        >>> class Site:
-        ...     def train(self, parameters, *, round):
-        ...         return TrainedModel(parameters={"weight": parameters["weight"] + 1.0}, samples=10)
-        >>> sites = {name: Site() for name in ("ada", "bob", "cleo", "dan")}
-        >>> run = FederationRun(sites, privacy=4, samples=dict.fromkeys(sites, 10), rounds=1)
-        >>> run.begin({"weight": np.zeros(2)})
-        >>> coming = run.coming()
-        >>> coming.round, coming.purpose, coming.members
-        (1, 'training', ('ada', 'bob', 'cleo', 'dan'))
-    """
-
-    round: int
-    purpose: Purpose
-    members: tuple[str, ...]
-    parameters: Parameters
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Step:
-    """A finished round.
-
-    Attributes:
-        round: Its number, from 1.
-        purpose: `training`, `test` or `weiszfeld`.
-        members: The clients that took part.
-        parameters: The global model after it.
-        result: Every aggregate that was asked for, bytes and warnings.
-        screening: The test with its evidence and decision; None in another round.
-        verdicts: What was newly decided, about clients that were still there.
-        excluded: Everybody who is left out from now on.
-        warnings: What must not be overlooked about the round.
-
-    Examples:
-        >>> import numpy as np
-        >>> from fedgt import FederationRun, TrainedModel
-        >>> class Site:
-        ...     def train(self, parameters, *, round):
-        ...         return TrainedModel(parameters={"weight": parameters["weight"] + 1.0}, samples=10)
-        >>> sites = {name: Site() for name in ("ada", "bob", "cleo", "dan")}
-        >>> run = FederationRun(sites, privacy=4, samples=dict.fromkeys(sites, 10), rounds=1)
-        >>> (step,) = run.rounds({"weight": np.zeros(2)})
-        >>> step.members, step.screening is None, step.excluded
-        (('ada', 'bob', 'cleo', 'dan'), True, ())
-    """
-
-    round: int
-    purpose: Purpose
-    members: tuple[str, ...]
-    parameters: Parameters
-    result: RoundResult
-    screening: ScreeningRound | None
-    verdicts: tuple[Verdict, ...]
-    excluded: tuple[str, ...]
-    warnings: tuple[str, ...]
 
 
 class FederationRun:
@@ -169,8 +63,8 @@ class FederationRun:
         privacy: The promise r: no combination of what is opened about one set of local models mixes fewer clients.
         samples: Client -> its number of samples, public: its weight in every sum.
         validation: The server's validation set; None holds no test, and nobody is looked for.
-        grouping: Who shares a group in the first test; or a design, whose seats are drawn; or None for the default design
-            for so many clients.
+        grouping: Who shares a group in the first test; or a plan (`read_plan`); or a design, whose seats are drawn, as are
+            those of a plan without members; or None for the default design for so many clients.
         rounds: How many.
         test_rounds: The rounds of the tests, all with the same groups, where they are agreed beforehand. Otherwise
             `screen.round` is the first, and a further one with rows of its own follows at once while clients stay undecided.
@@ -187,8 +81,14 @@ class FederationRun:
         agreements: What the clients have signed so far, with credentials; in a folder, so that the next run goes on with it.
         inputs: Name -> SHA-256 of what else clients train with; with credentials they verify it.
         name: Of the run, part of every key; a new one for every run if not given.
+        folder: Where the run leaves its plan, its account, its result and its log; see docs/howto/own-model.md. None leaves
+            nothing.
+        resume: Go on with the run that the folder holds, with the same settings; begin one where it holds none. The round
+            that was under way when the server stopped is lost, and whatever it asked for counts as opened.
         seed: Of the seats, of the rows of further tests, and of the clusters' starting positions.
         take_sums: The protocol. Anything but `secure_sums` is for records and experiments in one process.
+        on_stage: Told (round, purpose, stage) when a stage of the protocol begins.
+        witness: What a simulation knows, for its record.
 
     Attributes:
         federation: Who takes part and how sums are taken.
@@ -219,7 +119,7 @@ class FederationRun:
         privacy: int,
         samples: Mapping[str, int],
         validation: Validation | None = None,
-        grouping: Grouping | Design | None = None,
+        grouping: "Grouping | Plan | Design | None" = None,
         rounds: int = 10,
         test_rounds: Collection[int] = (),
         screen: ScreenSettings | None = None,
@@ -235,8 +135,12 @@ class FederationRun:
         agreements: AgreementLog | None = None,
         inputs: Mapping[str, str] | None = None,
         name: str | None = None,
+        folder: "Path | str | RunFolder | None" = None,
+        resume: bool = False,
         seed: int = 0,
         take_sums: TakesSums = secure_sums,
+        on_stage: OnStage | None = None,
+        witness: Witness | None = None,
     ) -> None:
         """Check, and ask nobody yet."""
         self.screen, self.decode = screen or ScreenSettings(), decode or DecodeSettings()
@@ -283,13 +187,16 @@ class FederationRun:
             credentials=credentials,
             agreements=agreements,
             take_sums=take_sums,
+            on_stage=on_stage,
         )
         self._has_account = ledger is not None
         self._state: RunState | None = None
-        self._halted = ""
+        self._plan: Plan | None = None
         if validation is not None:
-            self.grouping = self._seated(grouping)
+            graded = self.screen.kind == "graded"
+            self.grouping, self._plan = seated(self.federation, grouping, graded=graded, seed=seed)
             check_plan(self.federation, self.grouping, self.screen, self.decode, rounds)
+        self._recorder = self._recorded(folder, witness, resume=resume, named=name is not None)
 
     def rounds(self, parameters: Parameters) -> Iterator[Step]:
         """Hold all rounds, beginning at these parameters; nothing goes on until the next step is asked for.
@@ -298,8 +205,11 @@ class FederationRun:
             RunHaltedError: If the run may not go on.
         """
         self.begin(parameters)
-        while (coming := self.coming()) is not None:
-            yield self.hold(coming)
+        try:
+            while (coming := self.coming()) is not None:
+                yield self.hold(coming)
+        finally:
+            self.close()
 
     @property
     def state(self) -> RunState:
@@ -319,16 +229,16 @@ class FederationRun:
         Raises:
             RunHaltedError: If the run may not go on, with anybody.
         """
-        if self._halted:
-            raise RunHaltedError(self._halted)
+        if halted := self._recorder.halted:
+            raise RunHaltedError(halted)
         return tuple(sorted(set(self.federation.samples) - self.state.excluded))
 
     def begin(self, parameters: Parameters, *, after: int = 0) -> None:
-        """Set the state before the first round.
+        """Set the state before the first round; or, of a run that goes on, that after its last one.
 
         Args:
-            parameters: The global model.
-            after: The last round that is over, of a run that goes on.
+            parameters: The global model. A run that goes on has its own.
+            after: The last round that is over, of a run that goes on without a folder.
 
         Raises:
             ShapeError: If the model is no dict of arrays, or labels or scores of the validation set do not have the form
@@ -336,29 +246,34 @@ class FederationRun:
             SpecError: If the classification layer does not exist, or does not suit the groups; if a run goes on without the
                 account of what was opened before.
         """
-        require_model(parameters)
         if after and not self._has_account:
             raise SpecError(
                 "a run that goes on needs the account of what was opened before: FederationRun(ledger=Ledger.kept_in(PATH, "
                 "...)), with the same path from the first round"
             )
         tested = self.grouping is not None
-        if self.grouping is not None and self.validation is not None:
-            check_test(self.federation, parameters, self.grouping, self.validation, self.screen, further=False)
-        self._state = RunState(
-            parameters=parameters,
-            ledger=self.federation.ledger,
-            round=after,
-            excluded=self._excluded,
-            next_test=self._next_agreed(after) if self._agreed_tests or not tested else self.screen.round,
-            grouping=self.grouping,
-        )
+        try:
+            require_model(parameters)
+            if self.grouping is not None and self.validation is not None:
+                check_test(self.federation, parameters, self.grouping, self.validation, self.screen, further=False)
+            first = RunState(
+                parameters=parameters,
+                ledger=self.federation.ledger,
+                round=after,
+                excluded=self._excluded,
+                next_test=self._next_agreed(after) if self._agreed_tests or not tested else self.screen.round,
+                grouping=self.grouping,
+            )
+            self._state = self._recorder.begin(first, plan=self._planned, settings=self._settings())
+        except FedGTError:
+            self._recorder.abandon()
+            raise
 
     def coming(self) -> Coming | None:
         """The next round; None when all are over."""
         state = self.state
         number = state.round + 1
-        if number > self.rounds_planned:
+        if number > self._recorder.last(state):
             return None
         there = frozenset(self._there(number, state))
         if unknown := sorted(there - set(self.federation.samples)):
@@ -377,13 +292,14 @@ class FederationRun:
             number: The next round, whose groups are known; or the one after it, which may be a further test.
         """
         state, tested = self.state, 0 if self.grouping is None else self.grouping.design.groups
-        if number > self.rounds_planned:
+        if number > self._recorder.last(state):
             return 0
+        held = number - len(state.lost)
         if number == state.round + 1:
             return state.grouping.design.groups if number == state.next_test and state.grouping is not None else 1
         if self._agreed_tests:
-            return tested if number in self._agreed_tests else 1
-        if number == self.screen.round and not state.tests:
+            return tested if held in self._agreed_tests else 1
+        if held == self.screen.round and not state.tests:
             return max(1, tested)
         if state.next_test != number - 1 or state.grouping is None or not self._may_test_again(state.tests + 1):
             return 1
@@ -398,9 +314,10 @@ class FederationRun:
             ClientsFailedError: If all clients of this process failed alike; the first error is its cause.
             FedGTError: If the round cannot be held. The state stays; what was opened is in the ledger.
         """
-        if self._halted:
-            raise RunHaltedError(self._halted)
+        if halted := self._recorder.halted:
+            raise RunHaltedError(halted)
         state = self.state
+        self._recorder.asks(coming)
         self._ask_ahead(coming.round + 1)
         result, screening = self._round(coming, state)
         if self._local is not None and not result.secure_sums:
@@ -410,6 +327,7 @@ class FederationRun:
             parameters = self._next_model(coming.parameters, parameters)
         state = replace(state, round=coming.round, parameters=parameters)
         news: tuple[Verdict, ...] = ()
+        halted = ""
         if screening is not None:
             state, screening = self._after_test(state, screening)
             # Who was left out by an earlier test is not in this one: the verdict stays.
@@ -420,6 +338,9 @@ class FederationRun:
                 excluded=state.excluded | set(screening.exclusion.excluded),
             )
             _log.info("round %d: %s", coming.round, screening.exclusion.reason)
+            halted = screening.halts(
+                len(self.federation.samples) - len(state.excluded), self.federation.ledger.promised
+            )
         self._state = state
         step = Step(
             round=coming.round,
@@ -430,11 +351,69 @@ class FederationRun:
             screening=screening,
             verdicts=news,
             excluded=tuple(sorted(state.excluded)),
-            warnings=() if screening is None else _told(screening, news),
+            warnings=() if screening is None else screening.told(news),
         )
-        if screening is not None:
-            self._require_going_on(step, screening)
+        self._recorder.add(step, state, halted=halted)
+        if halted:
+            raise RunHaltedError(halted, step)
         return step
+
+    def result(self) -> RunResult:
+        """What the run leaves, if it ended now; the same for every transport, but for seconds and bytes."""
+        return self._recorder.result()
+
+    def fail(self, reason: str) -> None:
+        """End the run: it failed, for this reason. What was opened until now is on record."""
+        self._recorder.end("failed", reason)
+
+    def close(self) -> None:
+        """Let others work in the run's folder; a run that has not ended is interrupted."""
+        self._recorder.close()
+
+    @property
+    def history(self) -> History:
+        """What was done until now, as rows."""
+        return self._recorder.history
+
+    def _recorded(
+        self, folder: "Path | str | RunFolder | None", witness: Witness | None, *, resume: bool, named: bool
+    ) -> Recorder:
+        """Where the record of the run goes."""
+        real, place = witness is None, None
+        if resume and folder is None:
+            raise SpecError("a run goes on with what its folder holds: give the folder, too")
+        if folder is not None:
+            place, self.federation = opened(folder, self.federation, resume=resume, named=named, real=real)
+        settings = self._settings()
+        heading = Heading(
+            method=settings["method"], seed=self.seed, spec_hash=digest_of(settings), rounds=self.rounds_planned
+        )
+        history = History(
+            self.federation,
+            heading if witness is None else witness.heading,
+            validation=self.validation,
+            excluded=self._excluded if real else (),
+            witness=witness,
+        )
+        return Recorder(self.federation, history, place, real=real)
+
+    def _settings(self) -> dict[str, Any]:
+        return settings_of(
+            self.federation,
+            method="rfa" if self.rfa is not None else "fedgt" if self.validation is not None else "no-defence",
+            rounds=self.rounds_planned,
+            test_rounds=self._agreed_tests,
+            seed=self.seed,
+            screen=self.screen,
+            decode=self.decode,
+            rfa=self.rfa,
+            excluded=self._excluded,
+        )
+
+    def _planned(self) -> "Plan | None":
+        if self.grouping is None:
+            return None
+        return self._plan or planned(self.federation, self.grouping, self.screen, self.decode)
 
     def _there(self, number: int, state: RunState) -> Collection[str]:
         if self._present is not None:
@@ -452,13 +431,6 @@ class FederationRun:
             groups = self.most_groups(number)
             run = self.federation.run
             transport.prekeys.request = PrekeyRequest(run=run, round=number, groups=groups) if groups else None
-
-    def _seated(self, given: Grouping | Design | None) -> Grouping:
-        if isinstance(given, Grouping):
-            return given
-        clients = tuple(self.federation.samples)
-        design = given or default_design(len(clients), graded=self.screen.kind == "graded")
-        return assign(design, clients, rng=np.random.default_rng([self.seed, _SEATS]))
 
     def _round(self, coming: Coming, state: RunState) -> tuple[RoundResult, ScreeningRound | None]:
         if self.rfa is not None:
@@ -486,9 +458,9 @@ class FederationRun:
             heard=state.heard,
             before=state.decided,
             seed=self.seed,
-            last=not self._next_agreed(coming.round)
+            last=not self._next_agreed(coming.round, len(state.lost))
             if self._agreed_tests
-            else state.tests + 1 >= self.screen.most_rounds or coming.round >= self.rounds_planned,
+            else state.tests + 1 >= self.screen.most_rounds or coming.round >= self._recorder.last(state),
         )
         return screening.result, screening
 
@@ -503,9 +475,9 @@ class FederationRun:
             state,
             evidence=evidence,
             heard=MappingProxyType(heard),
-            revealed=(*state.revealed, *_test_rows(screening)),
+            revealed=(*state.revealed, *screening.opened_rows),
             tests=state.tests + 1,
-            next_test=self._next_agreed(state.round),
+            next_test=self._next_agreed(state.round, len(state.lost)),
             decided=None if screening.final.halt else screening.final,
         )
         if not screening.undecided or not self._may_test_again(state.tests) or screening.exclusion.halt:
@@ -529,49 +501,11 @@ class FederationRun:
         wanted = not self._agreed_tests and self.decode.on_undecided == "test-again"
         return wanted and tests < self.screen.most_rounds
 
-    def _next_agreed(self, after: int) -> int:
-        """The next test round that was agreed beforehand; 0 where there is none."""
-        return next((number for number in self._agreed_tests if number > after), 0)
-
-    def _require_going_on(self, step: Step, screening: ScreeningRound) -> None:
-        kept, promised = len(self.federation.samples) - len(step.excluded), self.federation.ledger.promised
-        if screening.exclusion.halt:
-            refused = [record.reason for record in step.result.records if record.status == "refused"]
-            ledger = f"; {len(refused)} sums were refused: {refused[0]}" if refused else ""
-            self._halted = f"{screening.exclusion.reason}{ledger}"
-        elif kept < promised:
-            self._halted = (
-                f"only {kept} clients are kept, no sum over them may be opened at the promised r = {promised}"
-            )
-        if self._halted:
-            raise RunHaltedError(self._halted, step)
+    def _next_agreed(self, after: int, lost: int = 0) -> int:
+        """The next test round that was agreed beforehand, later by the rounds that were lost; 0 where there is none."""
+        return next((number + lost for number in self._agreed_tests if number + lost > after), 0)
 
 
 def _same(one: Parameters, other: Parameters) -> bool:
     """Whether a round left the model as it was; an optimiser's moments must not move it by themselves then."""
     return all(np.array_equal(one[name], other[name]) for name in one)
-
-
-def _test_rows(screening: ScreeningRound) -> list[FloatArray]:
-    """The real rows of the test sums that were opened, float64[clients] each."""
-    column = {client: j for j, client in enumerate(screening.grouping.clients)}
-    rows = []
-    for record in screening.result.records:
-        if record.status == "open" and record.purpose.startswith("test"):
-            rows.append(np.zeros(len(column)))
-            rows[-1][[column[client] for client in record.members]] = record.weights
-    return rows
-
-
-def _told(screening: ScreeningRound, verdicts: Sequence[Verdict]) -> tuple[str, ...]:
-    """What the user must not overlook about the test round and its new verdicts."""
-    warnings = []
-    if screening.screen.status != "tested":
-        warnings.append(f"screen: {screening.screen.reason}")
-    if screening.decoding.status in (*UNDECIDABLE, "unexplained", "harmless", "unconfirmed", "no-evidence"):
-        warnings.append(f"decision: {screening.exclusion.reason}")
-    for excluded, what in ((False, "kept without evidence"), (True, "left out untested")):
-        untested = [v.client for v in verdicts if v.verdict == "untested" and v.excluded is excluded]
-        if untested:
-            warnings.append(f"{what}: {', '.join(untested)}")
-    return tuple(warnings)

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
-from fedgt.engine import SecureSums, fingerprint
+from fedgt.engine import SecureSums, announced, fingerprint
 from fedgt.errors import SpecError
 from fedgt.federation.participants import Federation
 from fedgt.secagg import GroupSum, RoundPlan, default_threshold, fit_fixed_point, tensor_specs, weiszfeld_encoding
@@ -194,8 +195,9 @@ def take(
         refused.update({i: verdict for i, verdict in enumerate(verdicts) if verdict is not None and members[i]})
         return verdicts
 
+    told = federation.on_stage
     sums = federation.take_sums(
-        federation.transport,
+        federation.transport if told is None else announced(federation.transport, partial(told, round, purpose)),
         plan,
         parameters,
         authorise=authorise,
@@ -204,6 +206,8 @@ def take(
         credentials=federation.credentials,
         agreements=federation.agreements,
     )
+    if told is not None:
+        told(round, purpose, "opened")
     known = weights if weiszfeld is None else None
     records = tuple(
         _record(round, purpose if len(groups) == 1 else f"{purpose}-group-{one.group}", one, known, refused, models)

@@ -173,26 +173,10 @@ def make_plan(
     Raises:
         DesignError: If the design does not keep the demanded privacy.
     """
-    support = minimum_support(found.design.matrix, max_states=_PROOF_STATES)
-    if support is None or support.lower < demands.privacy:
-        raise DesignError(
-            f"design {found.design.name!r} does not keep privacy {demands.privacy}: r = "
-            f"{'none' if support is None else support.lower}"
-        )
     return Plan(
         evidence=demands.evidence,
-        design=DesignPart(
-            name=found.design.name,
-            source=found.design.source,
-            matrix=tuple(tuple(row) for row in found.design.matrix.tolist()),
-        ),
-        privacy=PrivacyPart(
-            promised=demands.privacy,
-            r=support.lower,
-            exact=support.exact,
-            combination={f"u{group}": str(b) for group, b in enumerate(support.combination) if b},
-            clients=support.clients,
-        ),
+        design=_design_part(found.design),
+        privacy=_certificate(found.design, demands.privacy),
         screen=ScreenPart(utility=utility.value, source_label=source_label),
         strategy=StrategyPart(
             kappa=demands.kappa,
@@ -203,14 +187,71 @@ def make_plan(
     )
 
 
+def plan_of(
+    design: Design,
+    *,
+    privacy: int,
+    evidence: Evidence,
+    largest: int,
+    members: tuple[str, ...],
+    screen: ScreenPart | None = None,
+) -> Plan:
+    """The plan of a design that somebody chose, with its certificate.
+
+    Args:
+        design: Who shares a group.
+        privacy: What is promised.
+        evidence: What the sums become.
+        largest: The most attackers that are expected.
+        members: Client ids, one per column.
+        screen: How a sum becomes one bit.
+
+    Raises:
+        DesignError: If the design does not keep the promise.
+    """
+    return Plan(
+        evidence=evidence,
+        design=_design_part(design),
+        privacy=_certificate(design, privacy),
+        screen=screen or ScreenPart.model_construct(),
+        strategy=StrategyPart(largest=largest),
+        members=members,
+    )
+
+
+def _design_part(design: Design) -> DesignPart:
+    rows = tuple(tuple(row) for row in design.matrix.tolist())
+    return DesignPart(name=design.name, source=design.source, matrix=rows)
+
+
+def _certificate(design: Design, privacy: int) -> PrivacyPart:
+    support = minimum_support(design.matrix, max_states=_PROOF_STATES)
+    if support is None or support.lower < privacy:
+        raise DesignError(
+            f"design {design.name!r} does not keep privacy {privacy}: r = {'none' if support is None else support.lower}"
+        )
+    return PrivacyPart(
+        promised=privacy,
+        r=support.lower,
+        exact=support.exact,
+        combination={f"u{group}": str(b) for group, b in enumerate(support.combination) if b},
+        clients=support.clients,
+    )
+
+
 def write_plan(path: Path, plan: Plan) -> None:
     """Write a plan as JSON: one line per row of the matrix, fields that are not set left out."""
+    write_text(path, plan_text(plan))
+
+
+def plan_text(plan: Plan) -> str:
+    """What `write_plan` writes."""
     content: dict[str, Any] = plan.model_dump(mode="json", exclude_none=True)
     rows = content["design"].pop("matrix")
     content["design"]["matrix"] = "MATRIX"
     text = json.dumps(content, indent=2, ensure_ascii=False)
     lines = ",\n      ".join(json.dumps(row, separators=(",", ":")) for row in rows)
-    write_text(path, text.replace('"MATRIX"', f"[\n      {lines}\n    ]", 1) + "\n")
+    return text.replace('"MATRIX"', f"[\n      {lines}\n    ]", 1) + "\n"
 
 
 def read_plan(path: Path) -> Plan:

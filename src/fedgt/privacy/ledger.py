@@ -256,6 +256,22 @@ class Ledger:
         self._training.update(other._training)
         self._overridden |= other._overridden
 
+    def admit(self, rows: Iterable[Row], *, models: str, test: bool) -> None:
+        """Add sums that are open according to somebody else: they are, whatever would have been permitted."""
+        self._record([self._vector(row) for row in rows], models=models, test=test, overridden=False)
+        if self._path is not None:
+            self.save(self._path)
+
+    def since(self, before: "Ledger") -> list[tuple[str, Row]]:
+        """What was permitted since an earlier copy of this account: the set of local models, and client -> weight."""
+        clients = list(self._column)
+        return [
+            (models, {clients[j]: float(row[j]) for j in np.flatnonzero(row).tolist()})
+            for models, rows in self._strict.items()
+            for key, row in rows.items()
+            if key not in before._strict.get(models, {})
+        ]
+
     def to_json(self) -> bytes:
         """The account in its canonical form: equal accounts are equal bytes, in whatever order they grew."""
         every = {key: row.tolist() for rows in self._every() for key, row in rows.items()}
@@ -300,6 +316,15 @@ class Ledger:
             raise SpecError(f"ledger {path} cannot be read: {error.strerror}") from error
         if len(content) > _LARGEST_FILE:
             raise SpecError(f"ledger {path} is larger than {_LARGEST_FILE} bytes")
+        return cls.from_json(content, path)
+
+    @classmethod
+    def from_json(cls, content: bytes, path: Path | str) -> "Ledger":
+        """Read what `to_json` gave; `path` is for messages.
+
+        Raises:
+            SpecError: As `load`.
+        """
         try:
             raw: dict[str, Any] = strict_json.parse(content)
             if raw["version"] != _VERSION:
@@ -352,18 +377,30 @@ class Ledger:
                 promise.
         """
         ledger = cls(clients=clients, promised=promised, largest_share=largest_share, colluders=colluders)
+        ledger.keep(path, begun=begun)
+        return ledger
+
+    def keep(self, path: Path, *, begun: bool = False) -> None:
+        """Keep this account in a file from now on, together with what the file holds already; see `kept_in`.
+
+        Raises:
+            SpecError: As `kept_in`.
+        """
         with locked(path):
             if path.exists():
-                ledger.merge(cls.load(path))
+                self.merge(Ledger.load(path))
             elif begun:
                 raise SpecError(
                     f"ledger {path} is missing: what was opened before is not known, so nothing may be opened now; find the "
                     "file, or begin a new run from round 1 with a model that no client has trained before"
                 )
-            else:
-                ledger.save(path)
-        ledger._path = path
-        return ledger
+            self.save(path)
+        self._path = path
+
+    @property
+    def path(self) -> Path | None:
+        """The file that it is kept in; None where it ends with the process."""
+        return self._path
 
     def account(self) -> PrivacyAccount:
         """What can be claimed now. The exact r of every account is computed here, which may take seconds for large n."""

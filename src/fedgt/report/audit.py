@@ -58,7 +58,7 @@ def audit(folder: Path) -> dict[str, Any]:
     """The content of the report of a run folder.
 
     Args:
-        folder: As `fedgt run --out` leaves it. Only read.
+        folder: As `fedgt run --out` or `FederationRun(folder=...)` leaves it. Only read.
 
     Returns:
         The object that `report.json` holds: `fedgt.report.schema.Report`; docs/howto/read-a-report.md explains its parts.
@@ -84,7 +84,8 @@ def audit_record(record: RunRecord) -> dict[str, Any]:
     """The same for a record that was read already."""
     result = record.result
     simulation = is_simulation(result)
-    checked = recheck(result, record.spec, record.spec_matches)
+    setup = record.setup
+    checked = recheck(result, None if setup is None else setup.decode, record.spec_matches)
     verdicts = _verdicts(result, checked, simulation=simulation)
     test = None if result["test"] is None else _test(record, checked, simulation=simulation)
     tests = result.get("tests") or ([result["test"]] if result["test"] else [])
@@ -123,7 +124,7 @@ def is_simulation(result: Mapping[str, Any]) -> bool:
 
 def _run(record: RunRecord) -> dict[str, Any]:
     result = record.result
-    spec = record.spec
+    setup = record.setup
     return {
         "version": result["version"],
         "report_version": __version__,
@@ -133,11 +134,12 @@ def _run(record: RunRecord) -> dict[str, Any]:
         "seed": result["seed"],
         "spec_hash": result["spec_hash"],
         "spec_matches": record.spec_matches,
-        "plan_hash": result.get("plan_hash"),
+        "plan_hash": record.plan_hash,
         "result_hash": record.result_hash,
         "rounds_done": len(result["rounds"]),
-        "rounds_planned": None if spec is None else spec.federation.rounds,
-        "data": None if spec is None else spec.data.name,
+        "rounds_planned": result.get("rounds_planned") or (None if setup is None else setup.rounds),
+        "measured_on": result.get("measured_on", "test set"),
+        "data": None if setup is None else setup.data,
         "cpu_seconds": result["cpu_seconds"],
     }
 
@@ -315,14 +317,20 @@ def _absent(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     # With several test rounds the record does not say after which a client was left out: the first gives the benefit.
     tests = result.get("tests") or ([result["test"]] if result["test"] else [])
     tested = min((one["round"] for one in tests), default=None)
+    # A round that was lost says nothing about who was there.
+    held = {row["round"]: row["participants"] for row in result["rounds"]}
     seen: dict[int, set[str]] = {}
     for row in result["aggregates"]:
-        seen.setdefault(row["round"], set()).update(row["members"], row["dropped"])
-    return [
-        {"round": number, "clients": missing}
-        for number, there in sorted(seen.items())
-        if (missing := sorted(clients - there - (left_out if tested is not None and number > tested else set())))
-    ]
+        if row["round"] in held:
+            seen.setdefault(row["round"], set()).update(row["members"], row["dropped"])
+    clients -= left_out - set().union(*seen.values())  # left out from the beginning
+    absent = []
+    for number, there in sorted(seen.items()):
+        expected = clients - (left_out if tested is not None and number > tested else set())
+        # A further test has no row for clients that are decided: they are there all the same.
+        if held[number] < len(expected) and (missing := sorted(expected - there)):
+            absent.append({"round": number, "clients": missing})
+    return absent
 
 
 def _communication(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -343,8 +351,10 @@ def _communication(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _specification(record: RunRecord, *, simulation: bool) -> dict[str, Any]:
-    text = record.spec_text
-    if text and not simulation:
+    if record.setup is None or record.setup.file != "spec.toml":
+        return {"toml": "" if record.setup is None else record.setup.text, "commands": []}
+    text = record.setup.text
+    if not simulation:
         content = tomllib.loads(text)
         text = tomli_w.dumps({key: value for key, value in content.items() if key not in _SIMULATION_SECTIONS})
     return {

@@ -7,6 +7,7 @@ Fields that this version does not know are kept: a report shows what a later ver
 
 import hashlib
 import json
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
@@ -17,9 +18,11 @@ from unicodedata import category
 from pydantic import ValidationError
 
 from fedgt.errors import SpecError
-from fedgt.experiment import ExperimentSpec, RunResult, read_spec
-from fedgt.experiment.result import SCHEMA_VERSION
-from fedgt.text_file import decoded, read_text
+from fedgt.experiment import read_spec
+from fedgt.federation.run_settings import digest_of
+from fedgt.federation.settings import DecodeSettings
+from fedgt.record.result import SCHEMA_VERSION, RunResult
+from fedgt.text_file import decoded, read_content, read_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +32,8 @@ class RunRecord:
     Attributes:
         result: `result.json` as nested dicts and lists, with unknown fields.
         result_hash: SHA-256 of the file, hexadecimal.
-        spec: The resolved specification; None when there is no `spec.toml`.
-        spec_text: Its text, "" when there is none.
+        plan_hash: The same of `plan.json`; None when there is none.
+        setup: How the run was set up; None when neither `spec.toml` nor `settings.toml` is there.
 
     Examples:
         >>> import tempfile
@@ -40,26 +43,47 @@ class RunRecord:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = run_into(make_spec({"privacy": 4, "federation": {"rounds": 1}}), Path(folder))
         ...     record = read_run(Path(folder))
-        >>> record.spec.privacy
-        4
+        >>> record.setup.file
+        'spec.toml'
     """
 
     result: Mapping[str, Any]
     result_hash: str
-    spec: ExperimentSpec | None
-    spec_text: str
+    plan_hash: str | None
+    setup: "Setup | None"
 
     @property
     def spec_matches(self) -> bool | None:
-        """Whether the specification is the one that the result was made with; None without a specification."""
-        return None if self.spec is None else self.spec.digest == self.result["spec_hash"]
+        """Whether the setup is the one that the result was made with; None without one."""
+        return None if self.setup is None else self.setup.digest == self.result["spec_hash"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """How a run was set up.
+
+    Attributes:
+        file: `spec.toml` of a simulation, `settings.toml` of a real run.
+        text: What it says.
+        digest: Its hash, as results have it.
+        decode: How suspects were named.
+        rounds: How many were planned.
+        data: The name of the data set, of a simulation.
+    """
+
+    file: str
+    text: str
+    digest: str
+    decode: DecodeSettings
+    rounds: int
+    data: str | None
 
 
 def read_run(folder: Path) -> RunRecord:
     """Read a run folder.
 
     Args:
-        folder: As `fedgt run --out` leaves it; `spec.toml` may be missing.
+        folder: As `fedgt run --out` or `FederationRun(folder=...)` leaves it; all but the result may be missing.
 
     Raises:
         SpecError: If there is no readable `result.json`, or its content cannot be a result (the message names the key).
@@ -77,7 +101,7 @@ def read_run(folder: Path) -> RunRecord:
     """
     path = folder / "result.json"
     if not path.is_file():
-        raise SpecError(f"{folder} holds no result.json; give a run folder, as `fedgt run SPEC --out DIR` leaves it")
+        raise SpecError(f"{folder} holds no result.json; give a run folder, of a run that has ended")
     try:
         content = path.read_bytes()
         raw = json.loads(decoded(content, str(path)), parse_constant=_no_constant)
@@ -85,14 +109,43 @@ def read_run(folder: Path) -> RunRecord:
     except (OSError, ValueError, RecursionError) as error:
         raise SpecError(f"{path}: not a readable result: {error}") from error
     _check(path, result)
-    spec_path = folder / "spec.toml"
-    spec = read_spec(spec_path) if spec_path.exists() else None
+    plan = folder / "plan.json"
     return RunRecord(
         result=result,
         result_hash=hashlib.sha256(content).hexdigest(),
-        spec=spec,
-        spec_text="" if spec is None else _harmless(read_text(spec_path, "specification")),
+        plan_hash=hashlib.sha256(read_content(plan, "plan")).hexdigest() if plan.exists() else None,
+        setup=_setup(folder),
     )
+
+
+def _setup(folder: Path) -> Setup | None:
+    path = folder / "spec.toml"
+    if path.exists():
+        spec = read_spec(path)
+        return Setup(
+            file=path.name,
+            text=_harmless(read_text(path, "specification")),
+            digest=spec.digest,
+            decode=spec.decode,
+            rounds=spec.federation.rounds,
+            data=spec.data.name,
+        )
+    path = folder / "settings.toml"
+    if not path.exists():
+        return None
+    text = read_text(path, "settings")
+    try:
+        settings = tomllib.loads(text)
+        return Setup(
+            file=path.name,
+            text=_harmless(text),
+            digest=digest_of(settings),
+            decode=DecodeSettings(**settings["decode"]),
+            rounds=int(settings["rounds"]),
+            data=None,
+        )
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise SpecError(f"{path}: not the settings of a run: {error}") from error
 
 
 def _no_constant(name: str) -> float:

@@ -23,8 +23,8 @@ from fedgt.decode.estimate import most_considered
 from fedgt.decode.priors import CountPrior
 from fedgt.design import Design, from_matrix
 from fedgt.errors import FedGTError
-from fedgt.experiment import ExperimentSpec
-from fedgt.experiment.result import json_number
+from fedgt.federation.settings import DecodeSettings
+from fedgt.record.result import json_number
 from fedgt.types import NEGATIVE, POSITIVE, ErrorRates, Outcomes
 
 WIDEST, WIDEST_EXPLAINED = 15, 13
@@ -38,13 +38,13 @@ _AGREE = 1e-6
 _DECODABLE = ("count", "delta", "bayes", "map", "published-count", "published-delta")
 
 
-def recheck(result: Mapping[str, Any], spec: ExperimentSpec | None, spec_matches: bool | None) -> dict[str, Any]:
+def recheck(result: Mapping[str, Any], settings: DecodeSettings | None, matches: bool | None) -> dict[str, Any]:
     """Decode the recorded outcomes once more.
 
     Args:
         result: `result.json`.
-        spec: The specification of the run.
-        spec_matches: Whether its hash is the recorded one.
+        settings: How suspects were named in the run.
+        matches: Whether the hash of the file that they are from is the recorded one.
 
     Returns:
         `status`: `same` (every posterior and every accusation), `different`, or `not-made`; `reason`; and, where they could
@@ -52,11 +52,11 @@ def recheck(result: Mapping[str, Any], spec: ExperimentSpec | None, spec_matches
         change of its log-odds by each of its groups, in nats; negative speaks against the client), `nobody` (P(nobody
         malicious | t) and the evidence against it in nats) and `sets` (the most probable sets); else None or empty.
     """
-    hindrance = _hindrance(result, spec, spec_matches)
-    if hindrance or spec is None:
+    hindrance = _hindrance(result, settings, matches)
+    if hindrance or settings is None:
         return _not_made(hindrance)
     try:
-        return _rechecked(result, spec)
+        return _rechecked(result, settings)
     except FedGTError as error:
         return _not_made(str(error))
 
@@ -72,14 +72,14 @@ def _not_made(reason: str) -> dict[str, Any]:
     }
 
 
-def _hindrance(result: Mapping[str, Any], spec: ExperimentSpec | None, spec_matches: bool | None) -> str:
+def _hindrance(result: Mapping[str, Any], settings: DecodeSettings | None, matches: bool | None) -> str:
     test = result["test"]
     if test is None:
         return "no group test was made"
-    if spec is None:
-        return "the run folder holds no spec.toml"
-    if not spec_matches:
-        return "the spec.toml in the run folder is not the one of this result"
+    if settings is None:
+        return "the run folder holds neither spec.toml nor settings.toml"
+    if not matches:
+        return "the specification in the run folder is not the one of this result"
     if not is_binary(test):
         return "the evidence was graded, and the sums that it was measured on are not kept"
     if test["strategy"] not in _DECODABLE:
@@ -96,17 +96,15 @@ def is_binary(test: Mapping[str, Any]) -> bool:
     return bool(test.get("kind", "binary") != "graded")
 
 
-def _rechecked(result: Mapping[str, Any], spec: ExperimentSpec) -> dict[str, Any]:
-    test, clients, settings = result["test"], result["clients"], spec.decode
+def _rechecked(result: Mapping[str, Any], settings: DecodeSettings) -> dict[str, Any]:
+    test, clients = result["test"], result["clients"]
     matrix = np.zeros((len(test["groups"]), len(clients)), dtype=np.uint8)
     for column, client in enumerate(clients):
         matrix[client["groups"], column] = 1
     design = from_matrix(matrix, name=test["design"])
     outcomes = Outcomes.parse(test["outcomes"])
     rates = ErrorRates(false_alarm=settings.false_alarm, misdetection=settings.misdetection)
-    given = (
-        None if settings.prevalence is None else IndependentPrior.uniform(spec.federation.clients, settings.prevalence)
-    )
+    given = None if settings.prevalence is None else IndependentPrior.uniform(len(clients), settings.prevalence)
     width = ExactDecoder(design, rates, IndependentPrior.uniform(design.clients, 0.5)).width
     if width > WIDEST and settings.method == "exact":
         return _not_made(
@@ -126,7 +124,7 @@ def _rechecked(result: Mapping[str, Any], spec: ExperimentSpec) -> dict[str, Any
     )
     answer = _compared(found, clients)
     if answer["status"] == "same" and width <= WIDEST_EXPLAINED:
-        prior = _prior(design, outcomes, found, given, spec)
+        prior = _prior(design, outcomes, found, given, settings)
         if prior is not None:
             answer |= _contributions(design, outcomes, rates, prior, clients)
     return answer
@@ -155,7 +153,7 @@ def _compared(found: Decoding, clients: Sequence[Mapping[str, Any]]) -> dict[str
 
 
 def _prior(
-    design: Design, outcomes: Outcomes, found: Decoding, given: IndependentPrior | None, spec: ExperimentSpec
+    design: Design, outcomes: Outcomes, found: Decoding, given: IndependentPrior | None, settings: DecodeSettings
 ) -> Prior | None:
     """What the strategy started from; None when it estimated that nobody is malicious."""
     if given is not None:
@@ -163,10 +161,10 @@ def _prior(
     if found.strategy not in ("bayes", "map"):
         count = found.estimated_malicious
         return IndependentPrior.uniform(design.clients, count / design.clients) if count else None
-    if spec.decode.max_malicious is not None:
-        return CountPrior.uniform(spec.decode.max_malicious)
+    if settings.max_malicious is not None:
+        return CountPrior.uniform(settings.max_malicious)
     present = design.restricted(np.flatnonzero(outcomes.present).tolist())
-    return CountPrior.uniform(most_considered(present, spec.decode.kappa))
+    return CountPrior.uniform(most_considered(present, settings.kappa))
 
 
 def _contributions(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fedgt.experiment.result import JsonNumber
+from fedgt.record.result import JsonNumber
 
 Verdict = Literal["keep", "exclude", "undecided", "untested"]
 Outcome = Literal["negative", "positive", "erased"]
@@ -35,14 +35,17 @@ class RunPart(_Part):
     status: Literal["finished", "stopped", "failed"]
     reason: str = Field(description="Why the run ended early; empty when it finished.")
     seed: int
-    spec_hash: str = Field(description="SHA-256 of the canonical resolved specification, as recorded.")
-    spec_matches: bool | None = Field(
-        description="Whether the spec.toml in the folder has it; null without a spec.toml."
+    spec_hash: str = Field(
+        description="SHA-256 of the canonical resolved specification, or of the settings of a real run, as recorded."
     )
-    plan_hash: str | None
+    spec_matches: bool | None = Field(
+        description="Whether the spec.toml or settings.toml in the folder has it; null without one."
+    )
+    plan_hash: str | None = Field(description="SHA-256 of plan.json; null without one.")
     result_hash: str = Field(description="SHA-256 of result.json.")
     rounds_done: int
-    rounds_planned: int | None = Field(description="Null without a spec.toml.")
+    rounds_planned: int | None = Field(description="Null where it is not known.")
+    measured_on: str = Field(description="What accuracies are of: the test set of a simulation, or the validation set.")
     data: str | None = Field(description="Name of the data set; null without a spec.toml.")
     cpu_seconds: float
 
@@ -375,8 +378,10 @@ class CommunicationPart(_Part):
 class SpecificationPart(_Part):
     """What was run, and how to run it again."""
 
-    toml: str = Field(description="The resolved specification; without `attack` and `faults` unless `simulation`.")
-    commands: list[str]
+    toml: str = Field(
+        description="The resolved specification, without `attack` and `faults` unless `simulation`; or real settings."
+    )
+    commands: list[str] = Field(description="That repeat the run; none of a real one.")
 
 
 class Axis(_Part):

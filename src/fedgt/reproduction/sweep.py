@@ -16,8 +16,8 @@ from typing import Any
 
 from fedgt.errors import SpecError
 from fedgt.experiment.batch import run_batch, world_of
-from fedgt.experiment.result import RunResult
 from fedgt.experiment.spec import ExperimentSpec
+from fedgt.record.result import RunResult
 from fedgt.text_file import writing
 from fedgt.train import ImageData, load
 
@@ -259,9 +259,9 @@ def row_of(planned: Planned, result: RunResult, *, masks: bool) -> Row:
         "some-group-clean" if spec.attack.require_clean_group else "all",
         spec.decode.after_test if fedgt else "",
         spec.seed,
-        "" if last is None else f"{100 * last.top1_accuracy:.4f}",
-        "" if last is None else f"{100 * last.balanced_accuracy:.4f}",
-        "" if last is None or last.attack_accuracy is None else f"{100 * last.attack_accuracy:.4f}",
+        "" if last is None else _percent(last.top1_accuracy, 4),
+        "" if last is None else _percent(last.balanced_accuracy, 4),
+        "" if last is None else _percent(last.attack_accuracy, 4),
         result.missed if fedgt else "",
         result.falsely_excluded if fedgt else "",
         "" if test is None or not test.outcomes else str(_wrong(result)),
@@ -270,12 +270,16 @@ def row_of(planned: Planned, result: RunResult, *, masks: bool) -> Row:
         "" if test is None else test.status,
         result.privacy.strict,
         result.status,
-        " ".join(f"{100 * one.top1_accuracy:.3f}" for one in result.rounds),
-        " ".join(f"{100 * one.balanced_accuracy:.3f}" for one in result.rounds),
-        " ".join(f"{100 * one.attack_accuracy:.3f}" for one in result.rounds if one.attack_accuracy is not None),
+        " ".join(_percent(one.top1_accuracy, 3) for one in result.rounds),
+        " ".join(_percent(one.balanced_accuracy, 3) for one in result.rounds),
+        " ".join(_percent(one.attack_accuracy, 3) for one in result.rounds if one.attack_accuracy is not None),
         f"{result.cpu_seconds:.3f}",
     )
     return {name: "" if value is None else str(value) for name, value in zip(COLUMNS, values, strict=True)}
+
+
+def _percent(fraction: float | None, places: int) -> str:
+    return "" if fraction is None else f"{100 * fraction:.{places}f}"
 
 
 def _wrong(result: RunResult) -> int:

@@ -62,6 +62,11 @@ class AgreementLog:
         return self._registry
 
     @property
+    def folder(self) -> Path | None:
+        """Where it is kept; None where it ends with the process."""
+        return self._root
+
+    @property
     def head(self) -> Head:
         """Where it ends."""
         return Head(len(self._links), self._digest)

@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 
 from fedgt.errors import SpecError
-from fedgt.experiment import make_spec
-from fedgt.experiment.claim import claim
-from fedgt.experiment.progress import ProgressFile, read_progress
-from fedgt.experiment.result import ClientRow, RoundRow, TestRow
+from fedgt.record.claim import Claim
+from fedgt.record.progress import ProgressFile, read_progress
+from fedgt.record.result import ClientRow, Heading, RoundRow, TestRow
 
 # typer still asks click for names that click is about to drop.
 pytestmark = pytest.mark.filterwarnings("ignore:'click.utils:DeprecationWarning")
 
-SPEC = make_spec({"privacy": 4})
+RUN = Heading(method="fedgt", seed=0, spec_hash="0" * 64, rounds=10)
 
 
 class Clock:
@@ -60,14 +59,14 @@ def a_test(design: str = "bch-15x8") -> TestRow:
 def at_work(tmp_path: Path) -> Iterator[tuple[ProgressFile, Clock]]:
     """A run that this process works on."""
     clock = Clock()
-    with claim(tmp_path):
-        yield ProgressFile(tmp_path, SPEC, clock=clock), clock
+    with Claim(tmp_path):
+        yield ProgressFile(tmp_path, RUN, clock=clock), clock
 
 
 def test_a_run_that_has_just_begun(tmp_path: Path, at_work: Any) -> None:
     found = read_progress(tmp_path)
     assert (found.state, found.finished, found.rounds, found.seconds_left) == ("running", 0, 10, None)
-    assert found.spec_hash == SPEC.digest
+    assert found.spec_hash == RUN.spec_hash
 
 
 def test_the_time_left_is_that_of_the_rounds_of_this_session(
@@ -75,12 +74,12 @@ def test_the_time_left_is_that_of_the_rounds_of_this_session(
 ) -> None:
     note, clock = at_work
     clock.now += 0.5
-    note.round(row(1), on_record=True)
-    note.round(row(2), on_record=True)
+    note.round(row(1), finished=1, on_record=True)
+    note.round(row(2), finished=2, on_record=True)
     clock.now += 6
-    note.round(row(3), on_record=False)
+    note.round(row(3), finished=3, on_record=False)
     clock.now += 10
-    note.round(row(4), on_record=False)
+    note.round(row(4), finished=4, on_record=False)
     found = read_progress(tmp_path)
     assert (found.finished, found.resumed) == (4, 2)
     assert found.seconds_left == pytest.approx(6 * 16 / 2)
@@ -98,8 +97,8 @@ def test_the_file_is_written_five_times_a_second_at_most(tmp_path: Path, at_work
 
 
 def test_a_run_whose_process_is_gone_is_interrupted(tmp_path: Path) -> None:
-    with claim(tmp_path):
-        ProgressFile(tmp_path, SPEC)
+    with Claim(tmp_path):
+        ProgressFile(tmp_path, RUN)
         assert read_progress(tmp_path).state == "running"
     assert read_progress(tmp_path).state == "interrupted"
 
@@ -163,8 +162,8 @@ def test_a_terminal_follows_the_run_to_its_end(
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TERM", "xterm")
-    with claim(tmp_path):
-        note = ProgressFile(tmp_path, SPEC, clock=Clock())
+    with Claim(tmp_path):
+        note = ProgressFile(tmp_path, RUN, clock=Clock())
         steps = [
             lambda: note.tested(a_test(), (client("client-07"),)),
             lambda: None,

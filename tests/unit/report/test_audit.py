@@ -43,7 +43,7 @@ def test_the_most_suspicious_client_comes_first(tmp_path: Path) -> None:
 def test_the_evidence_against_nobody_is_bayes_rule_spelled_out() -> None:
     spec = spec_of(15)
     result = decided_result(spec, outcomes="11010000")
-    nobody = recheck(result, spec, True)["nobody"]
+    nobody = recheck(result, spec.decode, True)["nobody"]
     found = forward_backward(named_design("bch-15x8"), Outcomes.parse("11010000"), RATES, CountPrior.uniform(5))
     somebody = CountPrior(weights=np.array([0.0, 1, 1, 1, 1, 1]))
     given_somebody = forward_backward(
@@ -58,7 +58,7 @@ def test_the_evidence_against_nobody_is_bayes_rule_spelled_out() -> None:
 @pytest.mark.parametrize("outcomes", ["1101?000", "00000000", "11111111"])
 def test_an_untouched_record_is_decided_the_same_way_again(strategy: str, outcomes: str) -> None:
     spec = spec_of(15, overrides={"decode.strategy": strategy})
-    checked = recheck(decided_result(spec, outcomes=outcomes), spec, True)
+    checked = recheck(decided_result(spec, outcomes=outcomes), spec.decode, True)
     assert checked["status"] == "same", checked["reason"]
 
 
@@ -73,7 +73,7 @@ def test_a_record_that_was_changed_is_noticed(what: str) -> None:
         guilty["verdict"] = "keep"
     else:
         result["test"]["outcomes"] = "11010100"
-    checked = recheck(result, spec, True)
+    checked = recheck(result, spec.decode, True)
     assert checked["status"] == "different"
     assert (guilty["id"] in checked["reason"]) == (what == "verdict")
 
@@ -82,7 +82,7 @@ def test_graded_evidence_is_not_decoded_as_if_it_were_bits() -> None:
     spec = spec_of(15)
     result = decided_result(spec)
     result["test"]["kind"] = "graded"
-    assert recheck(result, spec, True)["status"] == "not-made"
+    assert recheck(result, spec.decode, True)["status"] == "not-made"
 
 
 def test_the_most_exposed_client_is_found_from_the_recorded_sums(tmp_path: Path) -> None:
@@ -112,6 +112,7 @@ def test_dropouts_absences_and_unopened_sums_are_told_apart(tmp_path: Path) -> N
     result = decided_result(spec)
     result["aggregates"][0]["members"].remove("client-05")
     result["aggregates"][0]["weights"].pop()
+    result["rounds"][0]["participants"] -= 1
     said = audit(write_folder(tmp_path, result, spec))["incidents"]
     assert said["absent"] == [{"round": 1, "clients": ["client-05"]}]
     assert {row["what"] for row in said["dropouts"]} == {"masked: has left"}

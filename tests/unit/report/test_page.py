@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedgt.experiment import RunResult
+from fedgt.record import RunResult
 from fedgt.report import audit, render_html, write_report
 from fedgt.report.paths import value_at
 from report_lab import Page, decided_result, graded_result, spec_of, untested_result, write_folder
@@ -191,7 +191,7 @@ def test_a_folder_without_its_specification_still_has_a_report(tmp_path: Path) -
     spec = spec_of(15)
     report = audit(write_folder(tmp_path, decided_result(spec), None))
     assert report["recheck"]["status"] == "not-made"
-    assert "no spec.toml" in render_html(report)
+    assert "the run folder does not hold it" in render_html(report)
 
 
 def test_a_specification_that_is_not_that_of_the_result_is_an_alarm(tmp_path: Path) -> None:

@@ -10,9 +10,37 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedgt.evidence.by_margins.compare_margins import margin_screen
 from fedgt.evidence.by_margins.spread import MORE_THAN_CHANCE
 from fedgt.evidence.compare import GradedScreen
-from fedgt.types import BoolArray, FloatArray
+from fedgt.types import BoolArray, FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MarginTest:
+    """What `margin_screen` is given, for when it is asked; a value, so that it can be kept with the evidence."""
+
+    margins: FloatArray
+    class_losses: FloatArray
+    classes: IntArray
+    weights: FloatArray
+    erased: BoolArray
+    steps: FloatArray | None
+    label: int | None
+    of: int | None
+
+    def __call__(self) -> GradedScreen:
+        """Compare them."""
+        return margin_screen(
+            self.margins,
+            self.class_losses,
+            classes=self.classes,
+            weights=self.weights,
+            erased=self.erased,
+            steps=self.steps,
+            label=self.label,
+            of=self.of,
+        )
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -21,7 +49,7 @@ class SecondOpinion:
 
     Attributes:
         spread: How unevenly clients own the classes; see `label_spread`.
-        test: Tests the sums of the round by margins; called once, when somebody is suspected.
+        test: Tests the sums of the round by margins, a `MarginTest`; called once, when somebody is suspected.
         heard: bool[clients]: who is in an open sum of this round.
 
     Examples:

@@ -1,18 +1,22 @@
 """What a run leaves: one documented JSON object (docs/result.schema.json) and a table of its rounds.
 
+Of a real run and of a simulated one it is the same; what only a simulation knows is null in the other.
+
 Fields are only ever added. Infinite numbers are the strings "inf" and "-inf", unknown ones are null.
 """
 
 import csv
+import io
 import json
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fedgt.experiment.atomic import replace_file
-from fedgt.text_file import writing
+from fedgt.durable_file import write_durably
 
 SCHEMA_VERSION = 1
 
@@ -22,6 +26,23 @@ Truth = Literal["malicious", "faulty", "benign"]
 RunStatus = Literal["finished", "stopped", "failed"]
 
 JsonNumber = float | Literal["inf", "-inf"] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heading:
+    """Which run it is.
+
+    Attributes:
+        method: `fedgt`, or what it is compared with.
+        seed: Of the seats, and in a simulation of all else.
+        spec_hash: SHA-256 of the resolved specification, or of the settings of a real run.
+        rounds: How many are to be held.
+    """
+
+    method: str
+    seed: int
+    spec_hash: str
+    rounds: int
 
 
 class _Row(BaseModel):
@@ -37,16 +58,16 @@ class ClientRow(_Row):
     reason: str
     posterior: JsonNumber = Field(description="P(malicious | outcomes); null when nothing was tested.")
     log_odds: JsonNumber = Field(description="log P(benign | t) - log P(malicious | t), in nats.")
-    groups: tuple[int, ...] = Field(description="0-based groups that the client sits in.")
+    groups: tuple[int, ...] = Field(description="0-based groups of the last test that the client sits in.")
     truth: Truth | None = None
 
 
 class RoundRow(_Row):
-    """One communication round, measured on the test set after it."""
+    """One communication round, and how good the model is after it (`measured_on` says on which samples)."""
 
     round: int
-    top1_accuracy: float
-    balanced_accuracy: float
+    top1_accuracy: float | None = Field(description="Null where the server has no validation set.")
+    balanced_accuracy: float | None
     attack_accuracy: float | None = Field(
         description="How often the attack has its way: label flips and backdoors only."
     )
@@ -173,13 +194,19 @@ class RunResult(_Row):
 
     schema_version: int = SCHEMA_VERSION
     version: str = Field(description="Of fedgt.")
-    spec_hash: str = Field(description="SHA-256 of the canonical resolved specification.")
+    spec_hash: str = Field(
+        description="SHA-256 of the canonical resolved specification, or of the settings of a real run."
+    )
     seed: int
     method: str
     status: RunStatus = Field(description="`stopped` by policy, `failed` by an error; what was opened is on record.")
     reason: str = Field(description="Why the run ended early; empty when it finished.")
     clients: tuple[ClientRow, ...]
     rounds: tuple[RoundRow, ...]
+    rounds_planned: int | None = Field(None, description="How many were to be held.")
+    measured_on: Literal["test set", "validation set"] = Field(
+        "test set", description="What accuracies are of: a simulation has a test set, a real server its validation set."
+    )
     aggregates: tuple[AggregateRow, ...]
     privacy: PrivacyRow
     test: TestRow | None = Field(description="The last test round.")
@@ -211,7 +238,7 @@ def result_schema() -> dict[str, Any]:
     """The JSON schema of `result.json`.
 
     Examples:
-        >>> from fedgt.experiment import result_schema
+        >>> from fedgt.record import result_schema
         >>> "rounds" in result_schema()["properties"]
         True
     """
@@ -221,30 +248,39 @@ def result_schema() -> dict[str, Any]:
 def write_result(result: RunResult, folder: Path) -> None:
     """Write `rounds.csv` and `result.json` into the folder, the result last and at once: where it is, the run has ended.
 
+    Raises:
+        SpecError: If one of them cannot be written.
+
     Examples:
         >>> import tempfile
         >>> from pathlib import Path
-        >>> from fedgt.experiment import make_spec, run, write_result
+        >>> from fedgt.experiment import make_spec, run
+        >>> from fedgt.record import write_result
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     write_result(run(make_spec({"privacy": 4, "federation": {"rounds": 1}})), Path(folder))
         ...     sorted(path.name for path in Path(folder).iterdir())
         ['result.json', 'rounds.csv']
     """
+    write_rounds(result.rounds, folder)
+    text = json.dumps(result.model_dump(mode="json"), indent=1, allow_nan=False)
+    write_durably(folder / "result.json", (text + "\n").encode())
+
+
+def write_rounds(rounds: Sequence[RoundRow], folder: Path) -> None:
+    """Write `rounds.csv`; see `write_result`."""
     names = {
         "top1_accuracy": "top1_accuracy_percent",
         "balanced_accuracy": "balanced_accuracy_percent",
         "attack_accuracy": "attack_accuracy_percent",
     }
-    table = folder / "rounds.csv"
-    with writing(table), table.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow([names.get(name, name) for name in RoundRow.model_fields])
-        for row in result.rounds:
-            writer.writerow(
-                [
-                    f"{100 * value:.4f}" if name in names and value is not None else value
-                    for name, value in row.model_dump().items()
-                ]
-            )
-    text = json.dumps(result.model_dump(mode="json"), indent=1, allow_nan=False)
-    replace_file(folder / "result.json", (text + "\n").encode())
+    table = io.StringIO(newline="")
+    writer = csv.writer(table)
+    writer.writerow([names.get(name, name) for name in RoundRow.model_fields])
+    for row in rounds:
+        writer.writerow(
+            [
+                f"{100 * value:.4f}" if name in names and value is not None else value
+                for name, value in row.model_dump().items()
+            ]
+        )
+    write_durably(folder / "rounds.csv", table.getvalue().encode(), sync=False)

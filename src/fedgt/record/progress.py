@@ -1,6 +1,7 @@
 """How far a run is: a small file in its folder, replaced as the run goes on, and what `fedgt watch` makes of it."""
 
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,18 +10,16 @@ from typing import Any, Literal, final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedgt._version import __version__
+from fedgt.durable_file import write_durably
 from fedgt.errors import SpecError
-from fedgt.experiment.atomic import replace_file
-from fedgt.experiment.claim import claimed
-from fedgt.experiment.result import ClientRow, RoundRow, RunResult, TestRow
-from fedgt.experiment.spec import ExperimentSpec, read_spec
-
-FILE = "progress.json"
+from fedgt.record.claim import PROGRESS as FILE
+from fedgt.record.claim import claimed
+from fedgt.record.result import ClientRow, Heading, RoundRow, RunResult, TestRow
 
 _LEAST_INTERVAL = 0.2
 """Seconds between two writings, so that short rounds are not slowed down."""
 
-RunState = Literal["running", "interrupted", "finished", "stopped", "failed"]
+Condition = Literal["running", "interrupted", "finished", "stopped", "failed"]
 
 
 class RunProgress(BaseModel):
@@ -29,7 +28,8 @@ class RunProgress(BaseModel):
     Examples:
         >>> import tempfile
         >>> from pathlib import Path
-        >>> from fedgt.experiment import make_spec, read_progress, run_into
+        >>> from fedgt.experiment import make_spec, run_into
+        >>> from fedgt.record import read_progress
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = run_into(make_spec({"privacy": 4, "federation": {"rounds": 1}}), Path(folder))
         ...     progress = read_progress(Path(folder))
@@ -40,13 +40,14 @@ class RunProgress(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     schema_version: int = 1
-    state: RunState = Field(description="`interrupted`: no process works on it, `fedgt run --resume` goes on.")
+    state: Condition = Field(description="`interrupted`: no process works on it, and it can be gone on with.")
     reason: str = Field("", description="Why the run ended early; empty otherwise.")
     version: str = Field(description="Of fedgt.")
     spec_hash: str
     method: str
     seed: int
-    rounds: int = Field(description="By the specification.")
+    process: int | None = Field(None, description="The number of the process that works on it.")
+    rounds: int = Field(description="How many are to be held.")
     finished: int = Field(description="Rounds that are over.")
     resumed: int = Field(0, description="Of these, rounds that this session found on record.")
     round: int | None = Field(None, description="The round in which the stage is; null between runs.")
@@ -65,11 +66,11 @@ class ProgressFile:
 
     Args:
         folder: The run folder.
-        spec: The run.
+        heading: Which run it is.
         clock: Seconds since 1970.
     """
 
-    def __init__(self, folder: Path, spec: ExperimentSpec, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, folder: Path, heading: Heading, *, clock: Callable[[], float] = time.time) -> None:
         """Write the first state."""
         self._path = folder / FILE
         self._clock = clock
@@ -78,10 +79,11 @@ class ProgressFile:
         self._content: dict[str, Any] = RunProgress(
             state="running",
             version=__version__,
-            spec_hash=spec.digest,
-            method=spec.method,
-            seed=spec.seed,
-            rounds=spec.federation.rounds,
+            spec_hash=heading.spec_hash,
+            method=heading.method,
+            seed=heading.seed,
+            process=os.getpid(),
+            rounds=heading.rounds,
             finished=0,
             updated=clock(),
         ).model_dump(mode="json")
@@ -92,16 +94,15 @@ class ProgressFile:
         self._content |= {"round": round, "purpose": purpose, "stage": stage}
         self._perhaps()
 
-    def round(self, row: RoundRow, *, on_record: bool) -> None:
-        """A round is over."""
-        self._content |= {"finished": row.round, "last": row.model_dump(mode="json"), "round": None, "stage": ""}
+    def round(self, row: RoundRow, *, finished: int, on_record: bool) -> None:
+        """A round is over: the last of so many; `on_record` if this session found it there."""
+        self._content |= {"finished": finished, "last": row.model_dump(mode="json"), "round": None, "stage": ""}
         if on_record:
-            self._content["resumed"] = row.round
+            self._content["resumed"] = finished
             self._began = self._clock()
         else:
-            fresh = row.round - self._content["resumed"]
-            each = (self._clock() - self._began) / max(fresh, 1)
-            self._content["seconds_left"] = max(0.0, each * (self._content["rounds"] - row.round))
+            each = (self._clock() - self._began) / max(finished - self._content["resumed"], 1)
+            self._content["seconds_left"] = max(0.0, each * (self._content["rounds"] - finished))
         self._perhaps()
 
     def tested(self, test: TestRow, clients: tuple[ClientRow, ...]) -> None:
@@ -112,7 +113,7 @@ class ProgressFile:
 
     def interrupted(self) -> None:
         """The run ends before its time."""
-        self._content |= {"state": "interrupted", "seconds_left": None}
+        self._content |= {"state": "interrupted", "process": None, "seconds_left": None}
         self._write()
 
     def _perhaps(self) -> None:
@@ -121,14 +122,14 @@ class ProgressFile:
 
     def _write(self) -> None:
         self._written = self._content["updated"] = self._clock()
-        replace_file(self._path, json.dumps(self._content, allow_nan=False).encode())
+        write_durably(self._path, json.dumps(self._content, allow_nan=False).encode(), sync=False)
 
 
 def read_progress(folder: Path) -> RunProgress:
     """How far the run of a folder is; of a run that has ended, how it ended.
 
     Args:
-        folder: As `fedgt run --out` makes it.
+        folder: As `fedgt run --out` makes it, or `FederationRun(folder=...)`.
 
     Raises:
         SpecError: If the folder holds no run, or files that cannot be those of a run (the message names the key).
@@ -136,7 +137,8 @@ def read_progress(folder: Path) -> RunProgress:
     Examples:
         >>> import tempfile
         >>> from pathlib import Path
-        >>> from fedgt.experiment import make_spec, read_progress, run_into
+        >>> from fedgt.experiment import make_spec, run_into
+        >>> from fedgt.record import read_progress
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = run_into(make_spec({"privacy": 4, "federation": {"rounds": 1}}), Path(folder))
         ...     progress = read_progress(Path(folder))
@@ -158,23 +160,20 @@ def read_progress(folder: Path) -> RunProgress:
         except (ValidationError, ValueError, RecursionError) as error:
             raise SpecError(f"{path}: not the file of a run: {_first(error)}") from error
     raise SpecError(
-        f"{folder} holds neither a run that goes on nor a result; give a run folder, as `fedgt run SPEC --out DIR` makes it"
+        f"{folder} holds neither a run that goes on nor a result; give a run folder, as `fedgt run SPEC --out DIR` or "
+        "FederationRun(folder=DIR) makes it"
     )
 
 
 def _still_running(progress: RunProgress, folder: Path) -> RunProgress:
     """What the file says, unless the process that wrote it is gone."""
     if progress.state == "running" and claimed(folder) is False:
-        return progress.model_copy(update={"state": "interrupted", "seconds_left": None})
+        return progress.model_copy(update={"state": "interrupted", "process": None, "seconds_left": None})
     return progress
 
 
 def _ended(content: Any, path: Path) -> RunProgress:
     result = RunResult.model_validate(content)
-    try:
-        rounds = read_spec(path.with_name("spec.toml")).federation.rounds
-    except SpecError:
-        rounds = len(result.rounds)
     return RunProgress(
         state=result.status,
         reason=result.reason,
@@ -182,7 +181,7 @@ def _ended(content: Any, path: Path) -> RunProgress:
         spec_hash=result.spec_hash,
         method=result.method,
         seed=result.seed,
-        rounds=rounds,
+        rounds=len(result.rounds) if result.rounds_planned is None else result.rounds_planned,
         finished=len(result.rounds),
         updated=path.stat().st_mtime,
         last=result.rounds[-1] if result.rounds else None,

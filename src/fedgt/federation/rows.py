@@ -1,0 +1,175 @@
+"""A step of a run as rows of its result: what was decided, opened and measured, in plain values."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from fedgt.evidence import GradedDecoding, GradedEvidence
+from fedgt.federation.participants import Federation
+from fedgt.federation.round import ScreeningRound
+from fedgt.federation.sums import AggregateRecord
+from fedgt.federation.verdicts import Verdict
+from fedgt.record.result import (
+    AggregateRow,
+    ClientRow,
+    GradedRow,
+    LabelRow,
+    PrivacyRow,
+    SetRow,
+    TestRow,
+    Truth,
+    json_number,
+)
+from fedgt.screen import ScreenResult
+
+
+def client_rows(
+    clients: Sequence[str],
+    verdicts: Mapping[str, Verdict],
+    groups: Sequence[Collection[str]],
+    *,
+    excluded: Collection[str],
+    truth: Mapping[str, Truth],
+) -> tuple[ClientRow, ...]:
+    """The decision about each client.
+
+    Args:
+        clients: In the order of the rows.
+        verdicts: By the tests.
+        groups: Members of each group of the last test; who was left out by an earlier one sits in none.
+        excluded: Who is left out from the beginning.
+        truth: Known in simulations only, else empty.
+    """
+    return tuple(
+        _client_row(
+            client,
+            verdicts.get(client),
+            tuple(number for number, members in enumerate(groups) if client in members),
+            client in excluded,
+            truth.get(client),
+        )
+        for client in clients
+    )
+
+
+def _client_row(
+    client: str, verdict: Verdict | None, seats: tuple[int, ...], excluded: bool, truth: Truth | None
+) -> ClientRow:
+    if verdict is None:
+        return ClientRow(
+            id=client,
+            excluded=excluded,
+            verdict="untested",
+            reason="left out from the beginning" if excluded else "no group test was made",
+            posterior=None,
+            log_odds=None,
+            groups=(),
+            truth=truth,
+        )
+    return ClientRow(
+        id=client,
+        excluded=verdict.excluded,
+        verdict=verdict.verdict,
+        reason=verdict.reason,
+        posterior=json_number(verdict.posterior),
+        log_odds=json_number(verdict.log_odds),
+        groups=seats,
+        truth=truth,
+    )
+
+
+def aggregate_row(record: AggregateRecord) -> AggregateRow:
+    """One aggregate that was asked for."""
+    return AggregateRow(
+        round=record.round,
+        purpose=record.purpose,
+        members=record.members,
+        weights=record.weights,
+        status=record.status,
+        reason=record.reason,
+        dropped=dict(record.dropped),
+        model=record.model,
+    )
+
+
+def privacy_row(federation: Federation, assumption: str) -> PrivacyRow:
+    """What can be claimed about everything that was opened until now."""
+    account = federation.ledger.account()
+    colluders = federation.sums.colluders
+    return PrivacyRow(
+        promised=account.promised,
+        strict=account.strict,
+        cautious=account.cautious,
+        with_training=account.with_training,
+        overridden=account.overridden,
+        colluders=colluders,
+        honest=None if account.strict is None else max(account.strict - colluders, 0),
+        shares=dict(account.shares),
+        share_mean=account.share_mean,
+        share_helped=account.share_helped,
+        share_cautious_largest=None if account.share_cautious is None else account.share_cautious.largest,
+        share_cautious_mean=None if account.share_cautious is None else account.share_cautious.mean,
+        largest_share=account.largest_share,
+        assumption=assumption,
+    )
+
+
+def test_row(screened: ScreeningRound, number: int, malicious: Collection[str] | None) -> TestRow:
+    """A test round; `malicious` is known in simulations only."""
+    grouping = screened.grouping
+    groups = tuple(grouping.members(i) for i in range(grouping.design.groups))
+    decoding, screen = screened.decoding, screened.screen
+    row: dict[str, Any]
+    if isinstance(decoding, GradedDecoding):
+        row = {"kind": "graded", "outcomes": "", "strategy": "minimum-cost", "utilities": (), "clusters": ()}
+        row |= {"estimated_malicious": int(decoding.flagged.sum()), "graded": _graded_row(screened, decoding)}
+    else:
+        row = {"kind": "binary", "strategy": decoding.strategy, "estimated_malicious": decoding.estimated_malicious}
+    if isinstance(screen, ScreenResult):
+        row |= {"outcomes": str(screen.outcomes), "clusters": tuple(screen.clusters.tolist())}
+        row |= {"utilities": tuple(json_number(v) for v in screen.utilities.tolist())}
+    return TestRow(
+        round=number,
+        truth=None if malicious is None else _contaminated(screened, len(groups), set(malicious)),
+        status=decoding.status,
+        reason=screened.exclusion.reason,
+        screen_status=screen.status,
+        screen_reason=screen.reason,
+        projection=tuple(json_number(v) for v in screen.projection.tolist()),
+        design=grouping.design.name,
+        groups=groups,
+        **row,
+    )
+
+
+def _contaminated(screened: ScreeningRound, groups: int, malicious: set[str]) -> str:
+    """One character a group: whether a malicious client is really in its sum."""
+    members = {
+        int(record.purpose.rpartition("-")[2]): set(record.members)
+        for record in screened.result.records
+        if record.purpose.startswith("test-group-")
+    } or {0: set(screened.result.records[0].members)}
+    return "".join(str(int(bool(malicious & members[i]))) for i in range(groups))
+
+
+def _graded_row(screened: ScreeningRound, decoding: GradedDecoding) -> GradedRow:
+    clients = screened.grouping.clients
+    screen = screened.screen
+    evidence = screened.measured.evidence
+    label = screened.measured.label
+    return GradedRow(
+        against_nobody=json_number(decoding.against_nobody),
+        count_posterior=tuple(json_number(v) for v in decoding.count.tolist()),
+        best_sets=tuple(
+            SetRow(clients=tuple(clients[j] for j in one.clients), probability=json_number(one.probability))
+            for one in decoding.best
+        ),
+        attacks=decoding.attacks,
+        signal=json_number(evidence.strongest.shift.signal) if isinstance(evidence, GradedEvidence) else None,
+        effective_features=json_number(evidence.strongest.shift.effective_features)
+        if isinstance(evidence, GradedEvidence)
+        else None,
+        loss=() if isinstance(screen, ScreenResult) else tuple(json_number(v) for v in screen.loss.tolist()),
+        label=None
+        if label is None
+        else LabelRow(kind=label.kind, labels=label.labels, rises=label.rises, p_values=label.p_values),
+    )

@@ -1,0 +1,131 @@
+"""A run between two rounds, a round that is about to be held, and one that was."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from fedgt.federation.round import ScreeningRound
+from fedgt.federation.sums import RoundResult
+from fedgt.federation.verdicts import Exclusion, Verdict
+from fedgt.grouping import Grouping
+from fedgt.privacy import Ledger
+from fedgt.types import FloatArray, Parameters, SetEvidence
+
+Purpose = Literal["training", "test", "weiszfeld"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RunState:
+    """Everything that travels from one round to the next. Whoever has it can go on with the run.
+
+    Attributes:
+        parameters: The global model.
+        ledger: What was opened, and what may still be.
+        round: The last finished round; 0 before the first.
+        excluded: Who is left out from now on.
+        verdicts: Client -> what was decided about it last.
+        evidence: Graded evidence of all tests so far.
+        heard: Client -> in how many sums of that evidence it is.
+        revealed: float64[clients] each, the real rows of all test sums that were opened.
+        tests: How many test rounds were held.
+        next_test: The round of the next test; 0 where none is due.
+        grouping: Who shares a group in it.
+        lost: Rounds that were under way when the server stopped, and are not held again.
+        decided: What follows from the tests so far if no further one can tell; None where they could not either.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import FederationRun, TrainedModel
+        >>> class Site:
+        ...     def train(self, parameters, *, round):
+        ...         return TrainedModel(parameters={"weight": parameters["weight"] + 1.0}, samples=10)
+        >>> sites = {name: Site() for name in ("ada", "bob", "cleo", "dan")}
+        >>> run = FederationRun(sites, privacy=4, samples=dict.fromkeys(sites, 10), rounds=1)
+        >>> _ = list(run.rounds({"weight": np.zeros(2)}))
+        >>> run.state.round, run.state.ledger.account().strict
+        (1, 4)
+    """
+
+    parameters: Parameters
+    ledger: Ledger
+    round: int = 0
+    excluded: frozenset[str] = frozenset()
+    verdicts: Mapping[str, Verdict] = field(default_factory=lambda: MappingProxyType({}))
+    evidence: tuple[SetEvidence, ...] = ()
+    heard: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    revealed: tuple[FloatArray, ...] = ()
+    tests: int = 0
+    next_test: int = 0
+    grouping: Grouping | None = None
+    lost: tuple[int, ...] = ()
+    decided: Exclusion | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Coming:
+    """A round that is about to be held.
+
+    Attributes:
+        round: Its number, from 1.
+        purpose: `training`, `test` or `weiszfeld`.
+        members: The clients that take part.
+        parameters: The global model that they start from.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import FederationRun, TrainedModel
+        >>> class Site:
+        ...     def train(self, parameters, *, round):
+        ...         return TrainedModel(parameters={"weight": parameters["weight"] + 1.0}, samples=10)
+        >>> sites = {name: Site() for name in ("ada", "bob", "cleo", "dan")}
+        >>> run = FederationRun(sites, privacy=4, samples=dict.fromkeys(sites, 10), rounds=1)
+        >>> run.begin({"weight": np.zeros(2)})
+        >>> coming = run.coming()
+        >>> coming.round, coming.purpose, coming.members
+        (1, 'training', ('ada', 'bob', 'cleo', 'dan'))
+    """
+
+    round: int
+    purpose: Purpose
+    members: tuple[str, ...]
+    parameters: Parameters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Step:
+    """A finished round.
+
+    Attributes:
+        round: Its number, from 1.
+        purpose: `training`, `test` or `weiszfeld`.
+        members: The clients that took part.
+        parameters: The global model after it.
+        result: Every aggregate that was asked for, bytes and warnings.
+        screening: The test with its evidence and decision; None in another round.
+        verdicts: What was newly decided, about clients that were still there.
+        excluded: Everybody who is left out from now on.
+        warnings: What must not be overlooked about the round.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import FederationRun, TrainedModel
+        >>> class Site:
+        ...     def train(self, parameters, *, round):
+        ...         return TrainedModel(parameters={"weight": parameters["weight"] + 1.0}, samples=10)
+        >>> sites = {name: Site() for name in ("ada", "bob", "cleo", "dan")}
+        >>> run = FederationRun(sites, privacy=4, samples=dict.fromkeys(sites, 10), rounds=1)
+        >>> (step,) = run.rounds({"weight": np.zeros(2)})
+        >>> step.members, step.screening is None, step.excluded
+        (('ada', 'bob', 'cleo', 'dan'), True, ())
+    """
+
+    round: int
+    purpose: Purpose
+    members: tuple[str, ...]
+    parameters: Parameters
+    result: RoundResult
+    screening: ScreeningRound | None
+    verdicts: tuple[Verdict, ...]
+    excluded: tuple[str, ...]
+    warnings: tuple[str, ...]

@@ -1,0 +1,491 @@
+"""The folder of a real run: what is in it, what is not, who may work there, and how a run goes on."""
+
+import json
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedgt import FederationRun, ScreenSettings, Validation, named_design
+from fedgt.engine import secure_sums
+from fedgt.errors import FedGTError, RunHaltedError, SpecError
+from fedgt.federation import DecodeSettings, RfaSettings, SumSettings
+from fedgt.federation.run_folder import RunFolder
+from fedgt.planning import read_plan
+from fedgt.privacy import Ledger
+from fedgt.record import RunResult, read_progress
+from fedgt.record.claim import Claim
+from fedgt.report import write_report
+from fedgt.report.schema import Report
+from small_run import ATTACKERS, NAMES, START, VALIDATION, Site, made
+
+# typer still asks click for names that click is about to drop.
+pytestmark = pytest.mark.filterwarnings("ignore:'click.utils:DeprecationWarning")
+
+
+def held(folder: Path, **changes: Any) -> FederationRun:
+    run = made(folder=folder, **changes)
+    list(run.rounds(START))
+    return run
+
+
+def result_of(folder: Path) -> RunResult:
+    return RunResult.model_validate_json((folder / "result.json").read_text())
+
+
+def same(result: RunResult) -> Any:
+    return result.model_dump(mode="json", exclude={"cpu_seconds", "spec_hash"})
+
+
+def test_a_run_leaves_its_plan_its_account_its_result_and_its_log(tmp_path: Path) -> None:
+    run = held(tmp_path / "run")
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert names == {
+        "ledger.json", "ledger.json.lock", "log", "plan.json", "result.json", "rounds.csv", "settings.toml", "state.npz",
+    }  # fmt: skip
+    result = result_of(tmp_path / "run")
+    assert result == run.result()
+    assert result.status == "finished"
+    assert result.measured_on == "validation set"
+    assert {client.id for client in result.clients if client.excluded} == ATTACKERS
+    assert {client.truth for client in result.clients} == {None}
+    assert result.test is not None
+    assert result.test.truth is None
+    assert [row.attack_accuracy for row in result.rounds] == [None] * 3
+    assert all(row.top1_accuracy is not None for row in result.rounds)
+    assert len((tmp_path / "run" / "rounds.csv").read_text().splitlines()) == 4
+    assert "left out: c" in (tmp_path / "run" / "log").read_text()
+
+
+def test_the_folder_is_for_its_owner_only(tmp_path: Path) -> None:
+    held(tmp_path / "run")
+    assert stat.S_IMODE((tmp_path / "run").stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "run").iterdir()} == {0o600}
+
+
+def test_a_run_in_a_folder_is_the_run_in_memory(tmp_path: Path) -> None:
+    bare = made(name="one")
+    steps = list(bare.rounds(START))
+    kept = held(tmp_path / "run", name="one")
+    assert same(bare.result()) == same(kept.result())
+    np.testing.assert_array_equal(steps[-1].parameters["weight"], kept.state.parameters["weight"])
+
+
+def test_no_group_sum_and_no_local_model_is_in_the_folder_of_a_run_that_has_ended(tmp_path: Path) -> None:
+    """Not in any file, as raw bytes of any of its rows."""
+    sums: list[Any] = []
+
+    def watched(*args: Any, **options: Any) -> Any:
+        taken = secure_sums(*args, **options)
+        sums.extend(one.total["weight"] for one in taken.sums if one.total is not None)
+        return taken
+
+    held(tmp_path / "run", take_sums=watched)
+    content = b"".join(path.read_bytes() for path in (tmp_path / "run").iterdir())
+    rows = [row for total in sums for one in (total, total / 10) for row in np.asarray(one, dtype=np.float64)]
+    assert len(rows) > 40
+    assert not [row for row in rows if row.tobytes() in content]
+
+
+def test_the_plan_of_the_run_is_the_plan_that_was_given(tmp_path: Path) -> None:
+    held(tmp_path / "first")
+    plan = read_plan(tmp_path / "first" / "plan.json")
+    again = held(tmp_path / "second", grouping=plan, seed=7)
+    assert (tmp_path / "second" / "plan.json").read_bytes() == (tmp_path / "first" / "plan.json").read_bytes()
+    assert again.grouping is not None
+    assert again.grouping.clients == plan.members
+
+
+def test_a_fresh_plan_takes_its_members_from_the_run(tmp_path: Path) -> None:
+    held(tmp_path / "first")
+    fresh = read_plan(tmp_path / "first" / "plan.json").model_copy(update={"members": None})
+    run = held(tmp_path / "second", grouping=fresh)
+    written = read_plan(tmp_path / "second" / "plan.json")
+    assert run.grouping is not None
+    assert written.members == run.grouping.clients
+    assert set(run.grouping.clients) == set(NAMES)
+    assert written.model_copy(update={"members": None}) == fresh
+
+
+def test_a_plan_that_promises_more_than_the_run_is_refused(tmp_path: Path) -> None:
+    held(tmp_path / "first")
+    plan = read_plan(tmp_path / "first" / "plan.json")
+    with pytest.raises(SpecError, match="privacy = 3, but the plan promises 4"):
+        made(grouping=plan, privacy=3)
+
+
+def test_a_run_without_tests_leaves_no_plan(tmp_path: Path) -> None:
+    result = held(tmp_path / "run", validation=None).result()
+    assert not (tmp_path / "run" / "plan.json").exists()
+    assert result.method == "no-defence"
+    assert [row.top1_accuracy for row in result.rounds] == [None] * 3
+
+
+def test_rfa_leaves_a_record_too(tmp_path: Path) -> None:
+    result = held(tmp_path / "run", validation=None, rfa=RfaSettings(iterations=2)).result()
+    assert result.method == "rfa"
+    assert "only the clients know" in result.privacy.assumption
+
+
+def test_a_run_that_may_not_go_on_leaves_a_result_that_says_why(tmp_path: Path) -> None:
+    run = made(folder=tmp_path / "run")
+    run.federation.ledger.permit = lambda rows, **_: ("the account is closed",) * len(rows)  # type: ignore[method-assign]
+    with pytest.raises(RunHaltedError):
+        list(run.rounds(START))
+    result = result_of(tmp_path / "run")
+    assert result.status == "stopped"
+    assert "the account is closed" in result.reason
+    again = made(folder=tmp_path / "run", resume=True)
+    with pytest.raises(RunHaltedError, match="the account is closed"):
+        list(again.rounds(START))
+    assert result_of(tmp_path / "run") == result
+
+
+def test_what_is_refused_before_the_first_message_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(SpecError):
+        made(folder=tmp_path / "run", privacy=9)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(FedGTError):
+        list(made(folder=tmp_path / "run", screen=ScreenSettings(layer="fc")).rounds(START))
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_a_folder_that_holds_a_run_is_not_begun_anew(tmp_path: Path) -> None:
+    held(tmp_path / "run")
+    with pytest.raises(SpecError, match=r"already holds plan\.json.*resume=True"):
+        made(folder=tmp_path / "run")
+
+
+def test_two_processes_do_not_work_in_one_folder_and_the_other_is_named(tmp_path: Path) -> None:
+    run = made(folder=tmp_path / "run")
+    run.begin(START)
+    number = read_progress(tmp_path / "run").process
+    with pytest.raises(SpecError, match=rf"another process \({number}\) is at work"):
+        made(folder=tmp_path / "run", resume=True)
+    run.close()
+    with Claim(tmp_path / "run"):
+        assert read_progress(tmp_path / "run").state == "interrupted"
+
+
+def test_how_far_a_run_is_can_be_watched(tmp_path: Path) -> None:
+    seen: list[str] = []
+    run = made(folder=tmp_path / "run", on_stage=lambda *event: seen.append(event[2]))
+    steps = run.rounds(START)
+    next(steps)
+    found = read_progress(tmp_path / "run")
+    assert (found.state, found.finished, found.rounds) == ("running", 1, 3)
+    assert {client.id for client in found.clients if client.excluded} == ATTACKERS
+    assert seen[0] == "keys"
+    assert seen[-1] == "opened"
+    steps.close()  # type: ignore[attr-defined]
+    assert read_progress(tmp_path / "run").state == "interrupted"
+
+
+# Going on ------------------------------------------------------------------------------------------------------------
+
+
+def interrupted(folder: Path, after: int, **changes: Any) -> FederationRun:
+    """A run whose process ends between two rounds."""
+    run = made(folder=folder, **changes)
+    steps = run.rounds(START)
+    for _ in range(after):
+        next(steps)
+    steps.close()  # type: ignore[attr-defined]
+    return run
+
+
+TWICE: dict[str, Any] = {"decode": DecodeSettings(undecided=1e-300), "rounds": 4}
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+@pytest.mark.parametrize("changes", [{"rounds": 4}, TWICE, {"test_rounds": (1, 3), "rounds": 4}])
+def test_a_run_that_went_on_between_two_rounds_is_the_run_that_was_never_interrupted(
+    tmp_path: Path, changes: dict[str, Any], after: int
+) -> None:
+    whole = made(name="one", **changes)
+    list(whole.rounds(START))
+    interrupted(tmp_path / "run", after, name="one", **changes)
+    again = made(folder=tmp_path / "run", resume=True, **changes)
+    steps = list(again.rounds({**START, "weight": START["weight"] + 1}))  # it has its own
+    assert [step.round for step in steps] == list(range(after + 1, 5))
+    assert same(again.result()) == same(whole.result())
+    np.testing.assert_array_equal(again.state.parameters["weight"], whole.state.parameters["weight"])
+    assert again.federation.ledger.to_json() == whole.federation.ledger.to_json()
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+def crashing(folder: Path, number: int, stage: str, **changes: Any) -> None:
+    """A run whose process is killed when this stage of this round begins."""
+
+    def told(round: int, _: str, now: str) -> None:
+        if (round, now) == (number, stage):
+            raise Crash
+
+    run = made(folder=folder, on_stage=told, **changes)
+    with pytest.raises(Crash):
+        list(run.rounds(START))
+
+
+@pytest.mark.parametrize("stage", ["keys", "masked", "unmask", "opened"])
+def test_a_test_that_was_under_way_is_lost_counts_as_opened_and_is_made_up_for(tmp_path: Path, stage: str) -> None:
+    crashing(tmp_path / "run", 1, stage)
+    before = Ledger.load(tmp_path / "run" / "ledger.json")
+    run = made(folder=tmp_path / "run", resume=True)
+    steps = list(run.rounds(START))
+    assert [(step.round, step.purpose) for step in steps] == [(2, "test"), (3, "training"), (4, "training")]
+    assert set(steps[-1].excluded) == ATTACKERS
+    result = result_of(tmp_path / "run")
+    lost = [row for row in result.aggregates if row.round == 1]
+    # Authorised in the last stage but one: what came later was asked for.
+    assert len(lost) == (10 if stage in ("unmask", "opened") else 0)
+    assert {row.status for row in lost} <= {"open"}
+    assert any("round 1 (test) was lost" in warning for warning in result.warnings)
+    account = Ledger.load(tmp_path / "run" / "ledger.json")
+    assert not before.since(account)
+
+
+def test_clients_are_never_asked_again_for_a_round_that_was_under_way(tmp_path: Path) -> None:
+    sites: dict[str, Any] = {name: Site(name) for name in NAMES}
+
+    def told(round: int, _: str, stage: str) -> None:
+        if (round, stage) == (2, "unmask"):
+            raise Crash
+
+    with pytest.raises(Crash):
+        list(made(sites, folder=tmp_path / "run", on_stage=told).rounds(START))
+    list(made(sites, folder=tmp_path / "run", resume=True).rounds(START))
+    assert sites["c00"].asked == [1, 2, 3, 4]
+
+
+def test_a_round_that_was_lost_twice_is_lost_twice(tmp_path: Path) -> None:
+    crashing(tmp_path / "run", 2, "masked")
+    crashing_again = made(
+        folder=tmp_path / "run",
+        resume=True,
+        on_stage=lambda *event: (_ for _ in ()).throw(Crash) if event[0] == 3 else None,
+    )
+    with pytest.raises(Crash):
+        list(crashing_again.rounds(START))
+    run = made(folder=tmp_path / "run", resume=True)
+    assert [step.round for step in run.rounds(START)] == [4, 5]
+    assert run.state.lost == (2, 3)
+
+
+OTHERS: list[tuple[dict[str, Any], str]] = [
+    ({"rounds": 5}, "rounds = 4 there, 5 here"),
+    ({"seed": 2}, "seed = 1 there, 2 here"),
+    ({"name": "another"}, "name = "),
+    ({"samples": dict.fromkeys(NAMES, 11)}, r"samples\.c00 = 10 there, 11 here"),
+    ({"screen": ScreenSettings(most_rounds=2)}, r"screen\.most_rounds = 3 there, 2 here"),
+    ({"excluded": ["c03"]}, "excluded = "),
+    ({"inputs": {"config": "0" * 64}}, r"inputs\.config"),
+]
+
+
+@pytest.mark.parametrize(("changes", "named"), OTHERS)
+def test_a_run_does_not_go_on_with_other_settings(tmp_path: Path, changes: dict[str, Any], named: str) -> None:
+    interrupted(tmp_path / "run", 1, rounds=4)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.name != "log"}
+    with pytest.raises(SpecError, match=f"holds another run: .*{named}"):
+        list(made(folder=tmp_path / "run", resume=True, **({"rounds": 4} | changes)).rounds(START))
+    after = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.name != "log"}
+    assert after == before
+
+
+def test_a_run_does_not_go_on_with_another_promise_or_another_plan(tmp_path: Path) -> None:
+    run = interrupted(tmp_path / "run", 1, rounds=4)
+    with pytest.raises(SpecError, match="privacy = 3"):
+        made(folder=tmp_path / "run", resume=True, rounds=4, privacy=3)
+    assert run.grouping is not None
+    seats = type(run.grouping)(design=run.grouping.design, clients=run.grouping.clients[::-1])
+    with pytest.raises(SpecError, match=r"another plan: .*plan\.json"):
+        list(made(folder=tmp_path / "run", resume=True, rounds=4, grouping=seats).rounds(START))
+
+
+def test_how_long_to_wait_may_change(tmp_path: Path) -> None:
+    interrupted(tmp_path / "run", 1, rounds=4)
+    list(made(folder=tmp_path / "run", resume=True, rounds=4, sums=SumSettings(timeout_seconds=9.0)).rounds(START))
+    assert result_of(tmp_path / "run").status == "finished"
+
+
+def test_resuming_begins_where_nothing_was_begun_and_repeats_nothing_that_has_ended(tmp_path: Path) -> None:
+    run = made(folder=tmp_path / "run", resume=True)
+    assert len(list(run.rounds(START))) == 3
+    before = (tmp_path / "run" / "result.json").read_bytes()
+    again = made(folder=tmp_path / "run", resume=True)
+    assert list(again.rounds(START)) == []
+    np.testing.assert_array_equal(again.state.parameters["weight"], run.state.parameters["weight"])
+    assert again.kept == run.kept
+    assert again.result() == run.result()
+    assert (tmp_path / "run" / "result.json").read_bytes() == before
+
+
+def test_a_run_that_was_killed_before_its_result_was_written_ends_when_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise Crash
+
+    run = made(folder=tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "end", killed)
+        with pytest.raises(Crash):
+            list(run.rounds(START))
+    assert not (tmp_path / "run" / "result.json").exists()
+    again = made(folder=tmp_path / "run", resume=True)
+    assert list(again.rounds(START)) == []
+    assert result_of(tmp_path / "run").status == "finished"
+    assert {row.round for row in result_of(tmp_path / "run").rounds} == {1, 2, 3}
+
+
+def spoilt(content: bytes) -> bytes:
+    return content[:-20] + bytes(20)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("state.npz", spoilt),
+        ("ledger.json", spoilt),
+        ("ledger.json", None),
+        ("settings.toml", lambda _: b"fedgt = 3"),
+        ("under-way.json", lambda _: b"[]"),
+    ],
+)
+def test_a_folder_that_was_changed_is_not_gone_on_with(
+    tmp_path: Path, name: str, change: Callable[[bytes], bytes] | None
+) -> None:
+    interrupted(tmp_path / "run", 1)
+    path = tmp_path / "run" / name
+    if change is None:
+        path.unlink()
+    else:
+        path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(SpecError):
+        list(made(folder=tmp_path / "run", resume=True).rounds(START))
+
+
+def test_an_old_copy_of_the_state_is_no_way_around_the_account(tmp_path: Path) -> None:
+    """The rows that were permitted since are lost rounds' rows: they count as opened."""
+    run = made(folder=tmp_path / "run", rounds=4)
+    steps = run.rounds(START)
+    next(steps)
+    old = (tmp_path / "run" / "state.npz").read_bytes()
+    next(steps)
+    steps.close()  # type: ignore[attr-defined]
+    (tmp_path / "run" / "state.npz").write_bytes(old)
+    again = made(folder=tmp_path / "run", resume=True, rounds=4)
+    assert [step.round for step in again.rounds(START)] == [3, 4, 5]
+    assert [row.reason for row in again.result().aggregates if row.round == 2] == [
+        "the server stopped in this round; what it may have opened counts as opened"
+    ]
+
+
+def test_resuming_needs_a_folder() -> None:
+    with pytest.raises(SpecError, match="give the folder"):
+        made(resume=True)
+
+
+def test_an_account_that_lies_elsewhere_stays_there(tmp_path: Path) -> None:
+    shared = Ledger.kept_in(tmp_path / "account.json", clients=NAMES, promised=4)
+    held(tmp_path / "run", ledger=shared)
+    assert not (tmp_path / "run" / "ledger.json").exists()
+    assert Ledger.load(tmp_path / "account.json").account().strict == 4
+
+
+def test_the_validation_set_of_the_server_is_what_accuracies_are_of(tmp_path: Path) -> None:
+    wrong = Validation(logits=VALIDATION.logits, labels=VALIDATION.labels[::-1].copy())
+    run = made(folder=tmp_path / "run", validation=wrong, decode=DecodeSettings(on_undecidable="keep-all"))
+    steps = list(run.rounds(START))
+    predicted = wrong.predict(steps[-1].parameters)
+    assert run.result().rounds[-1].top1_accuracy == float((predicted == wrong.labels).mean())
+
+
+def test_the_marker_of_a_round_is_on_the_disk_before_anybody_is_asked(tmp_path: Path) -> None:
+    found: list[Any] = []
+
+    def told(*event: Any) -> None:
+        if event[2] == "keys":
+            found.append(json.loads((tmp_path / "run" / "under-way.json").read_text()))
+
+    list(made(folder=tmp_path / "run", on_stage=told).rounds(START))
+    assert found == [
+        {"round": 1, "purpose": "test"}, {"round": 2, "purpose": "training"}, {"round": 3, "purpose": "training"},
+    ]  # fmt: skip
+
+
+# Report and watch ----------------------------------------------------------------------------------------------------
+
+
+def shown(page: str) -> str:
+    """The text that a reader sees."""
+    return re.sub(r"<[^>]*>", "", re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL))
+
+
+SIMULATED = ("simulation", "simulated", "attack accuracy", "truth", "test set", "fedgt run spec.toml")
+
+
+def test_the_report_of_a_real_run_has_its_names_and_nothing_that_only_a_simulation_knows(tmp_path: Path) -> None:
+    crashing(tmp_path / "run", 2, "opened", name="one")
+    list(made(folder=tmp_path / "run", resume=True, name="one").rounds(START))
+    report = write_report(tmp_path / "run")
+    assert report["simulation"] is False
+    assert set(report["summary"]["excluded"]) == ATTACKERS
+    assert report["run"]["spec_matches"] is True
+    assert report["run"]["rounds_planned"] == 3
+    assert report["privacy"]["check"]["status"] == "same"
+    assert report["incidents"]["absent"] == []
+    assert any("round 2 (training) was lost" in one for one in report["incidents"]["warnings"])
+    page = shown((tmp_path / "run" / "report.html").read_text())
+    assert not [word for word in SIMULATED if word in page.lower()]
+    assert "top-one, on the validation set" in page
+    assert "How the run was set up" in page
+    Report.model_validate(report)
+
+
+def test_the_report_of_a_real_run_by_clusters_decides_the_same_again(tmp_path: Path) -> None:
+    held(
+        tmp_path / "run",
+        grouping=named_design("bch-15x8"),
+        screen=ScreenSettings(kind="clusters"),
+        decode=DecodeSettings(on_undecidable="keep-all"),
+    )
+    assert write_report(tmp_path / "run")["recheck"]["status"] == "same"
+
+
+def test_a_client_that_an_earlier_test_has_left_out_sits_in_no_group_of_the_last(tmp_path: Path) -> None:
+    run = held(tmp_path / "run", **TWICE, seed=1)
+    report = write_report(tmp_path / "run")
+    assert len(report["tests"]) > 1
+    earlier = {client.id for client in run.result().clients if client.excluded and not client.groups}
+    assert report["summary"]["excluded_count"] == len(ATTACKERS) >= len(earlier)
+
+
+def test_who_was_left_out_from_the_beginning_is_so_in_the_record(tmp_path: Path) -> None:
+    held(tmp_path / "run", excluded=["c02"])
+    report = write_report(tmp_path / "run")
+    (row,) = [one for one in report["verdicts"] if one["client"] == "c02"]
+    assert row["excluded"]
+    assert report["incidents"]["absent"] == []
+
+
+def test_watching_a_real_run_says_how_to_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from typer import Exit
+
+    from fedgt.cli.watch_command import watch
+
+    interrupted(tmp_path / "run", 1)
+    with pytest.raises(Exit) as left:
+        watch(tmp_path / "run")
+    assert left.value.exit_code == 1
+    shown = capsys.readouterr().out
+    assert "interrupted, 1 of 3 rounds" in shown
+    assert "resume=True" in shown
+    assert "truth" not in shown
