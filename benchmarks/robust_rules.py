@@ -32,7 +32,7 @@ from fedgt.errors import SpecError
 from fedgt.experiment.simulation import Simulation, simulate
 from fedgt.experiment.spec import ExperimentSpec
 from fedgt.reproduction.paper import default_seeds
-from fedgt.screen import Utility, measure, top1_accuracy
+from fedgt.screen import measure, top1_accuracy
 from fedgt.train import ImageData, LogisticRegression, attack_accuracy, load
 from fedgt.train.runs import RunTask, train_runs
 from fedgt.types import BoolArray, FloatArray, IntArray, Parameters
@@ -233,9 +233,7 @@ def group_utilities(tested: Simulation, spec: ExperimentSpec, models: Vector) ->
         inside = np.array([client in members for client in tested.clients])
         mean = mean_of(models[inside], weights[inside])
         logits = np.asarray(tested.validation.logits(unflat(mean, tested.initial)), dtype=np.float64)
-        utility = measure(
-            Utility.parse(spec.screen.utility), logits.argmax(axis=1), labels, source_label=spec.screen.source_label
-        )
+        utility = measure(spec.screen.measured, logits.argmax(axis=1), labels, source_label=spec.screen.source_label)
         found["paper"].append(utility)
         found["loss"].append(float(log_softmax(logits, axis=1)[np.arange(len(labels)), labels].mean()))
     return {utility: np.array(values) for utility, values in found.items()}

@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 import typer.main
 
 import fedgt.cli
+from fedgt.cli.run_options import describe
 
 HEAD = """# Command line
 
@@ -25,6 +26,8 @@ def cli_page() -> str:
     root: Any = typer.main.get_command(fedgt.cli.app)
     lines = [HEAD, *_exit_codes(), *_options(root), "## Commands", "", "| command | what it does |", "|---|---|"]
     commands = list(_commands(root, "fedgt"))
+    for _, command in commands:
+        describe(command)
     lines += [f"| [`{path}`](#{_slug(path)}) | {_first_line(command)} |" for path, command in commands]
     lines.append("")
     for path, command in commands:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedgt.errors import ShapeError
-from fedgt.federation import rfa_round, training_round
+from fedgt.federation import RfaSettings, rfa_round, training_round
 from fedgt.secagg import tensor_specs
 
 Make = Callable[..., Any]
@@ -61,7 +61,7 @@ def test_what_is_no_model_is_refused_by_the_name_of_the_tensor(bench: Make, mode
     with pytest.raises(ShapeError, match=said):
         training_round(made.federation, model, round=1, members="abc")
     with pytest.raises(ShapeError, match=said):
-        rfa_round(made.federation, model, round=1, members="abc")
+        rfa_round(made.federation, model, round=1, members="abc", rfa=RfaSettings())
     with pytest.raises(ShapeError, match=said):
         tensor_specs(model)
     assert {client.calls for client in made.clients.values()} == {0}

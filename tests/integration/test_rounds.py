@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedgt.errors import SpecError
-from fedgt.federation import DecodeSettings, Federation, ScreenSettings, SumSettings, Validation, rfa_round
+from fedgt.federation import DecodeSettings, Federation, RfaSettings, ScreenSettings, SumSettings, Validation, rfa_round
 from fedgt.federation.round import ScreeningRound, screening_round, training_round
 from fedgt.grouping import Grouping
 from fedgt.screen import ScreenResult
@@ -322,7 +322,7 @@ def test_rfa_of_scalars_is_the_median_and_not_the_mean(bench: Make, shift: float
         samples=made.federation.samples,
         sums=SumSettings(clip=64.0),
     )
-    result = rfa_round(federation, start, round=1, members=list(values), iterations=40)
+    result = rfa_round(federation, start, round=1, members=list(values), rfa=RfaSettings(iterations=40))
     assert result.secure_sums == 40
     assert float(result.parameters["w"][0]) == pytest.approx(shift, abs=1e-3)
 
@@ -331,7 +331,7 @@ def test_one_weiszfeld_step_from_zero_equals_the_formula(bench: Make) -> None:
     start = {"w": np.zeros(2)}
     points = {"a": np.array([1.0, 0.0]), "b": np.array([0.0, 2.0]), "c": np.array([-3.0, 4.0])}
     made = bench({n: {"w": v} for n, v in points.items()}, samples={"a": 1, "b": 2, "c": 5})
-    result = rfa_round(made.federation, start, round=1, members=list(points), iterations=2)
+    result = rfa_round(made.federation, start, round=1, members=list(points), rfa=RfaSettings(iterations=2))
     center = np.zeros(2)
     alpha = {"a": 1 / 8, "b": 2 / 8, "c": 5 / 8}
     for _ in range(2):

@@ -12,7 +12,7 @@ import pytest
 
 from fedgt.design import named_design
 from fedgt.engine import ClientEndpoint, LocalTransport, TrainedModel
-from fedgt.federation import DecodeSettings, Federation, ScreenSettings, Validation, rfa_round
+from fedgt.federation import DecodeSettings, Federation, RfaSettings, ScreenSettings, Validation, rfa_round
 from fedgt.federation.round import screening_round, training_round
 from fedgt.grouping import Grouping
 from fedgt.privacy import Ledger
@@ -144,7 +144,7 @@ def test_identities_change_no_number_of_a_screening_round() -> None:
 
 def test_rfa_runs_among_clients_with_identities() -> None:
     model: Parameters = {"weight": np.zeros((2, 3), dtype=np.float32)}
-    result = rfa_round(federation(signed=True), model, round=0, members=IDS)
+    result = rfa_round(federation(signed=True), model, round=0, members=IDS, rfa=RfaSettings())
     assert result.secure_sums == 3
     assert {record.status for record in result.records} == {"open"}
 

@@ -26,6 +26,7 @@ from fedgt.cli import (
     watch_command,
 )
 from fedgt.cli.root import INTERRUPTED, PANELS, Root
+from fedgt.cli.run_options import DescribedCommand
 from fedgt.cli.streams import forgive_readers
 from fedgt.errors import CalibrationError, DesignError, FedGTError, ShapeError, SpecError
 from fedgt.foreign_text import plain
@@ -54,7 +55,7 @@ for _name, _panel, _summary, _command in (
     ("terms", _DEPLOY, "Show the agreed terms of a run, and sign them", terms_command.terms),
     ("doctor", _DEPLOY, "Is this machine ready to take part?", doctor_command.doctor),
 ):
-    app.command(_name, rich_help_panel=_panel, short_help=_summary)(_command)
+    app.command(_name, cls=DescribedCommand, rich_help_panel=_panel, short_help=_summary)(_command)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,38 +1,28 @@
 """`fedgt decode`: who is malicious, given the outcomes of the group tests?"""
 
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedgt.cli.run_options import given, option_of
+
 if TYPE_CHECKING:
-    from fedgt.decode import Decoding, IndependentPrior
+    from fedgt.decode import IndependentPrior, Prior
     from fedgt.design import Design
-    from fedgt.types import ErrorRates, Outcomes
+    from fedgt.federation.settings import DecodeSettings
+    from fedgt.types import Outcomes
 
 
-class StrategyName(StrEnum):
-    """The strategies of `fedgt.decode`, a list of sets, and belief propagation."""
-
-    BAYES = "bayes"
-    COUNT = "count"
-    DELTA = "delta"
-    MAP = "map"
-    RANKED = "ranked"
-    BP = "bp"
-    COMP = "comp"
-    DD = "dd"
-    PUBLISHED_COUNT = "published-count"
-    PUBLISHED_DELTA = "published-delta"
+_MORE = ("ranked", "bp")
+"""Beside the strategies: whole sets, and `bayes` by belief propagation."""
 
 
-class EstimatorName(StrEnum):
-    """Where n_m-hat comes from."""
+def _strategies() -> list[str]:
+    from fedgt.decode import STRATEGIES
 
-    NEGATIVES = "negatives"
-    OUTCOMES = "outcomes"
+    return [*STRATEGIES, *_MORE]
 
 
 def decode(
@@ -45,25 +35,22 @@ def decode(
     batch: Annotated[
         Path | None, typer.Option(help="A file with many outcome vectors instead, one a line, with or without commas.")
     ] = None,
-    prevalence: Annotated[
-        float | None,
-        typer.Option(help="P(malicious) of every client; without it the estimate over n, or the count prior."),
-    ] = None,
+    prevalence: Annotated[float | None, option_of("prevalence")] = None,
     priors: Annotated[str | None, typer.Option(help="One prevalence per client instead, separated by commas.")] = None,
-    false_alarm: Annotated[float, typer.Option(help="Assumed P(positive | no malicious member).")] = 0.05,
-    misdetection: Annotated[float, typer.Option(help="Assumed P(negative | some malicious member).")] = 0.05,
+    false_alarm: Annotated[float | None, option_of("false_alarm")] = None,
+    misdetection: Annotated[float | None, option_of("misdetection")] = None,
     strategy: Annotated[
-        StrategyName,
-        typer.Option(help="`ranked` lists whole sets, `bp` is bayes by belief propagation."),
-    ] = StrategyName.BAYES,
-    beta: Annotated[float, typer.Option(help="Weight of a misdetection against a false alarm.")] = 0.5,
-    kappa: Annotated[
-        float, typer.Option(help="Defines the largest number of malicious clients that is considered.")
-    ] = 0.2,
-    max_malicious: Annotated[int | None, typer.Option(help="That number itself.")] = None,
-    estimator: Annotated[
-        EstimatorName, typer.Option(help="n_m-hat from the number of negative groups, or from all outcomes.")
-    ] = EstimatorName.NEGATIVES,
+        str | None,
+        option_of(
+            "strategy",
+            " Or `ranked`, which lists whole sets, or `bp`, which is bayes by belief propagation.",
+            autocompletion=_strategies,
+        ),
+    ] = None,
+    beta: Annotated[float | None, option_of("beta")] = None,
+    kappa: Annotated[float | None, option_of("kappa")] = None,
+    max_malicious: Annotated[int | None, option_of("max_malicious")] = None,
+    estimator: Annotated[str | None, option_of("estimator")] = None,
     clean_group: Annotated[
         bool, typer.Option("--some-group-clean", help="Calibrate `delta` without sets that contaminate every group.")
     ] = False,
@@ -74,25 +61,34 @@ def decode(
     """Decode outcomes: log-odds (benign against malicious, in nats) and the flagged clients, numbered from 0."""
     from fedgt.design import read_design
     from fedgt.errors import ContradictoryOutcomesError, SpecError
-    from fedgt.types import ErrorRates
+    from fedgt.federation.settings import DecodeSettings
 
     if (outcomes is None) == (batch is None):
         raise SpecError("give --outcomes (one vector) or --batch (a file with many)")
-    if batch is not None and not as_json and (explain or strategy is StrategyName.RANKED):
+    if batch is not None and not as_json and (explain or strategy == "ranked"):
         raise SpecError("--batch prints the flagged clients only; take --json for --explain or --strategy ranked")
     design = read_design(matrix)
     prior = _prior(design, prevalence, priors)
-    rates = ErrorRates(false_alarm=false_alarm, misdetection=misdetection)
-    settings: dict[str, Any] = {
-        "beta": beta,
-        "kappa": kappa,
-        "largest": max_malicious,
-        "estimator": estimator.value,
-        "contaminated": not clean_group,
-    }
+    settings = DecodeSettings(
+        **given(
+            strategy={"bp": "bayes", "ranked": "map"}.get(strategy or "", strategy),
+            method="belief-propagation" if strategy == "bp" else None,
+            false_alarm=false_alarm,
+            misdetection=misdetection,
+            beta=beta,
+            kappa=kappa,
+            max_malicious=max_malicious,
+            estimator=estimator,
+        )
+    )
+    said = strategy if strategy in _MORE else settings.binary_strategy
     for text in [outcomes] if outcomes is not None else _lines(batch, design):
         try:
-            answer = _answer(design, text or "", rates, strategy, prior, settings, sets=sets, explain=explain)
+            answer = {**_answer(design, text or "", prior, settings, not clean_group), "strategy": said}
+            if said == "ranked":
+                answer["sets"] = _ranked(design, text or "", prior, settings, sets)
+            if explain:
+                answer["explanation"] = _explanation(design, text or "", prior, settings)
         except ContradictoryOutcomesError as error:
             if batch is None:
                 raise
@@ -151,15 +147,7 @@ def _lines(path: Path | None, design: "Design") -> list[str]:
 
 
 def _answer(
-    design: "Design",
-    text: str,
-    rates: "ErrorRates",
-    strategy: StrategyName,
-    prior: "IndependentPrior | None",
-    settings: dict[str, Any],
-    *,
-    sets: int,
-    explain: bool,
+    design: "Design", text: str, prior: "IndependentPrior | None", settings: "DecodeSettings", contaminated: bool
 ) -> dict[str, Any]:
     import numpy as np
 
@@ -167,22 +155,10 @@ def _answer(
     from fedgt.record.result import json_number
     from fedgt.types import Outcomes
 
-    outcomes = Outcomes.parse(text)
-    method = "belief-propagation" if strategy is StrategyName.BP else "exact"
-    name = {StrategyName.BP: "bayes", StrategyName.RANKED: "map"}.get(strategy, strategy.value)
-    decoding: Decoding = decode_outcomes(
-        design,
-        outcomes,
-        rates=rates,
-        strategy=name,  # type: ignore[arg-type]
-        prior=prior,
-        method=method,  # type: ignore[arg-type]
-        **settings,
-    )
-    answer: dict[str, Any] = {
+    decoding = decode_outcomes(design, Outcomes.parse(text), prior=prior, contaminated=contaminated, **settings.binary)
+    return {
         "log_odds": [json_number(value) for value in decoding.log_odds.tolist()],
         "flagged": np.flatnonzero(decoding.flagged).tolist(),
-        "strategy": strategy.value,
         "estimated_malicious": decoding.estimated_malicious,
         "posterior": [json_number(value) for value in decoding.posterior.tolist()],
         "status": decoding.status,
@@ -191,65 +167,49 @@ def _answer(
         "exact": decoding.exact,
         "outcomes": text,
     }
-    if strategy is StrategyName.RANKED and decoding.status == "no-outcomes":
-        answer["sets"] = []
-    elif strategy is StrategyName.RANKED:
-        answer["sets"] = _ranked(design, outcomes, rates, prior, settings, sets)
-    if explain:
-        answer["explanation"] = _explanation(design, outcomes, rates, prior, settings, method)
-    return answer
 
 
 def _bayes_prior(
-    design: "Design", outcomes: "Outcomes", prior: "IndependentPrior | None", settings: dict[str, Any]
-) -> Any:
-    import numpy as np
-
-    from fedgt.decode import CountPrior, most_considered
+    design: "Design", outcomes: "Outcomes", prior: "IndependentPrior | None", settings: "DecodeSettings"
+) -> "Prior":
+    from fedgt.decode import CountPrior, count_prior
 
     if prior is not None:
         return prior
-    if settings["largest"] is not None:
-        return CountPrior.uniform(settings["largest"])
-    if not outcomes.present.any():
+    if settings.max_malicious is None and not outcomes.present.any():
         return CountPrior.uniform(design.clients)
-    present = design.restricted(np.flatnonzero(outcomes.present).tolist())
-    return CountPrior.uniform(most_considered(present, settings["kappa"]))
+    return count_prior(design, outcomes, kappa=settings.kappa, largest=settings.max_malicious)
 
 
 def _ranked(
-    design: "Design",
-    outcomes: "Outcomes",
-    rates: "ErrorRates",
-    prior: "IndependentPrior | None",
-    settings: dict[str, Any],
-    count: int,
+    design: "Design", text: str, prior: "IndependentPrior | None", settings: "DecodeSettings", count: int
 ) -> list[dict[str, Any]]:
     from fedgt.decode import ranked_sets
+    from fedgt.types import Outcomes
 
+    outcomes = Outcomes.parse(text)
+    if not outcomes.present.any():
+        return []
     used = _bayes_prior(design, outcomes, prior, settings)
     return [
         {"clients": list(one.clients), "probability": one.probability}
-        for one in ranked_sets(design, outcomes, rates, used, count=count)
+        for one in ranked_sets(design, outcomes, settings.rates, used, count=count)
     ]
 
 
 def _explanation(
-    design: "Design",
-    outcomes: "Outcomes",
-    rates: "ErrorRates",
-    prior: "IndependentPrior | None",
-    settings: dict[str, Any],
-    method: str,
+    design: "Design", text: str, prior: "IndependentPrior | None", settings: "DecodeSettings"
 ) -> list[list[dict[str, Any]]]:
     from fedgt.decode import explain
     from fedgt.record.result import json_number
+    from fedgt.types import Outcomes
 
+    outcomes = Outcomes.parse(text)
     used = _bayes_prior(design, outcomes, prior, settings)
-    rows = explain(design, outcomes, rates, used, method=method)  # type: ignore[arg-type]
+    rows = explain(design, outcomes, settings.rates, used, method=settings.method)
     return [
         [
-            {"group": group, "outcome": str(outcomes)[group], "log_odds_change": json_number(change)}
+            {"group": group, "outcome": text[group], "log_odds_change": json_number(change)}
             for group, change in zip(design.groups_of(client), row, strict=True)
         ]
         for client, row in enumerate(rows)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from fedgt.cli.seconds import DEFAULT_SECONDS, Seconds
+from fedgt.defaults import ERROR_RATE, KAPPA
 
 _ELEMENTS = 1e8
 """Array elements that the search for r looks at when a design is described, for effort 1."""
@@ -29,9 +30,11 @@ def design(
     ] = None,
     privacy: Annotated[int | None, typer.Option(help="No combination of sums may mix fewer clients.")] = None,
     max_malicious: Annotated[int | None, typer.Option(help="The most attackers that you fear.")] = None,
-    kappa: Annotated[float, typer.Option(help="Accepted P(all groups contaminated).")] = 0.2,
+    kappa: Annotated[float, typer.Option(help="Accepted P(all groups contaminated).")] = KAPPA,
     groups_max: Annotated[int | None, typer.Option(help="The most groups (secure sums) of a test round.")] = None,
-    error_rate: Annotated[float, typer.Option(help="False alarm and misdetection rate of one group's test.")] = 0.05,
+    error_rate: Annotated[
+        float, typer.Option(help="False alarm and misdetection rate of one group's test.")
+    ] = ERROR_RATE,
     dropouts: Annotated[int, typer.Option(help="Clients that are expected to be missing.")] = 0,
     evidence: Annotated[
         str,

@@ -1,29 +1,21 @@
 """`fedgt features`: image features of a frozen network, computed once, for experiments on a CPU."""
 
 import json
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 
-class Source(StrEnum):
-    """What features are made of."""
-
-    CIFAR10 = "cifar10"
-    ISIC2019 = "isic2019"
-
-
 def features(
-    source: Annotated[Source, typer.Argument(help="The images.")],
+    source: Annotated[Literal["cifar10", "isic2019"], typer.Argument(help="The images.")],
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder with cifar-10-batches-bin/ or fed_isic2019/; else FEDGT_DATA.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: the file.")] = False,
 ) -> None:
     """Compute the features of EfficientNet-Lite0 (needs the extra `train`); a file that is there is kept."""
-    path = ensure_features(source.value, data_dir)
+    path = ensure_features(source, data_dir)
     typer.echo(json.dumps({"path": str(path)}) if as_json else str(path))
 
 

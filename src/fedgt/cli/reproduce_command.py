@@ -3,9 +3,8 @@
 import csv
 import json
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -26,66 +25,32 @@ _AT_PAPER_SCALE: "Mapping[str, Dataset]" = {
 }
 
 
-class What(StrEnum):
-    """The paper's tables and figures."""
-
-    TARGETED = "targeted"
-    UNTARGETED = "untargeted"
-    ROBUSTNESS = "robustness"
-    THIRTY_CLIENTS = "thirty-clients"
-    ROUNDS = "rounds"
-
-
-class DatasetName(StrEnum):
-    """The paper's data sets."""
-
-    MNIST = "mnist"
-    CIFAR10 = "cifar10"
-    ISIC2019 = "isic2019"
-    ISIC2019_FLAMBY = "isic2019-flamby"
-
-
-class Scale(StrEnum):
-    """Which models."""
-
-    CPU = "cpu"
-    PAPER = "paper"
-
-
-class ConditioningName(StrEnum):
-    """Among which sets attackers are drawn."""
-
-    ALL = "all"
-    SOME_GROUP_CLEAN = "some-group-clean"
-
-
-class AfterTestName(StrEnum):
-    """What becomes of the test round's local models."""
-
-    NEXT_ROUND = "next-round"
-    SAME_ROUND = "same-round"
+What = Literal["targeted", "untargeted", "robustness", "thirty-clients", "rounds"]
+Images = Literal["mnist", "cifar10", "isic2019", "isic2019-flamby"]
 
 
 def reproduce(
     what: Annotated[What, typer.Argument(help="Which table or figure; `rounds` is both attacks, for the curves.")],
     dataset: Annotated[
-        DatasetName,
+        Images,
         typer.Option(help="The images; isic2019 with the paper's random test set, or FLamby's fold."),
-    ] = DatasetName.MNIST,
+    ] = "mnist",
     scale: Annotated[
-        Scale,
+        Literal["cpu", "paper"],
         typer.Option(
             help="cpu: cifar10 and isic2019 as linear heads on frozen features; paper: its networks, for a GPU."
         ),
-    ] = Scale.CPU,
+    ] = "cpu",
     seeds: Annotated[int | None, typer.Option(min=1, help="Runs a cell; as many as the paper's if not given.")] = None,
     methods: Annotated[str | None, typer.Option(help="Some of the methods, separated by commas.")] = None,
     malicious: Annotated[str | None, typer.Option(help="Some values of n_m, separated by commas.")] = None,
     conditioning: Annotated[
-        ConditioningName, typer.Option(help="All attacker sets, or those that leave some group clean.")
-    ] = ConditioningName.ALL,
+        Literal["all", "some-group-clean"],
+        typer.Option(help="All attacker sets, or those that leave some group clean."),
+    ] = "all",
     after_test: Annotated[
-        AfterTestName | None, typer.Option(help="Overrides each method's own; same-round breaks the promised r.")
+        Literal["next-round", "same-round"] | None,
+        typer.Option(help="Overrides each method's own; same-round breaks the promised r."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder of the rows (CSV) and pictures (SVG).")] = Path("reproduction"),
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the data; else FEDGT_DATA.")] = None,
@@ -101,17 +66,15 @@ def reproduce(
     from fedgt.reproduction.paper import cells, default_seeds, planned
     from fedgt.reproduction.sweep import sweep
 
-    if what is What.ROBUSTNESS:
+    if what == "robustness":
         _robustness(out, as_json)
         return
-    named: Dataset = (
-        dataset.value if scale is Scale.CPU or dataset is DatasetName.MNIST else _AT_PAPER_SCALE[dataset.value]
-    )
-    if dataset is not DatasetName.MNIST and scale is Scale.CPU:
+    named: Dataset = dataset if scale == "cpu" or dataset == "mnist" else _AT_PAPER_SCALE[dataset]
+    if dataset != "mnist" and scale == "cpu":
         from fedgt.cli.features_command import ensure_features
 
-        ensure_features(dataset.value.removesuffix("-flamby"), data_dir)
-    experiments = ("targeted", "untargeted") if what is What.ROUNDS else (what.value,)
+        ensure_features(dataset.removesuffix("-flamby"), data_dir)
+    experiments = ("targeted", "untargeted") if what == "rounds" else (what,)
     runs: list[Planned] = [
         run
         for experiment in experiments
@@ -126,13 +89,13 @@ def reproduce(
             named,
             experiment=experiment,  # type: ignore[arg-type]
             seeds=seeds or default_seeds(named),
-            conditioning=conditioning.value,
-            after_test=None if after_test is None else after_test.value,
+            conditioning=conditioning,
+            after_test=after_test,
         )
     ]
     if not runs:
         raise SpecError("no run is left: change --methods or --malicious")
-    with round_bar(f"{what.value}, {named}, {len(runs)} runs") as told:
+    with round_bar(f"{what}, {named}, {len(runs)} runs") as told:
         rows = sweep(runs, out / f"{named}.csv", workers=workers, masks=secure, data_dir=data_dir, on_progress=told)
     if as_json:
         typer.echo(json.dumps({"rows": rows}))

@@ -14,7 +14,13 @@ from fedgt.decode.compiled import (
     stacked,
 )
 from fedgt.decode.decoders import compile
-from fedgt.decode.estimate import CountEstimate, estimate_from_outcomes, estimate_malicious, most_considered
+from fedgt.decode.estimate import (
+    CountEstimate,
+    count_prior,
+    estimate_from_outcomes,
+    estimate_malicious,
+    most_considered,
+)
 from fedgt.decode.exact import all_log_odds, expected_errors
 from fedgt.decode.explanation import explain
 from fedgt.decode.priors import CountPrior, IndependentPrior, Prior
@@ -56,6 +62,7 @@ __all__ = [
     "calibrate_by_sampling",
     "combinatorial",
     "compile",
+    "count_prior",
     "decision_table",
     "decode",
     "definite",

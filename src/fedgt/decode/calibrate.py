@@ -14,6 +14,7 @@ import numpy as np
 from fedgt.decode.compiled import ExactDecoder
 from fedgt.decode.exact import all_log_odds, syndrome_counts
 from fedgt.decode.priors import IndependentPrior
+from fedgt.defaults import BETA
 from fedgt.design import Design
 from fedgt.errors import CalibrationError
 from fedgt.types import ErrorRates, FloatArray
@@ -49,7 +50,7 @@ class Calibration:
 
 
 def calibrate(
-    design: Design, rates: ErrorRates, malicious: int, *, beta: float = 0.5, contaminated: bool = True
+    design: Design, rates: ErrorRates, malicious: int, *, beta: float = BETA, contaminated: bool = True
 ) -> Calibration:
     """Delta-hat(n_m): the threshold with the least expected error when tests are noise-free and n_m is known.
 
@@ -84,7 +85,7 @@ def calibrate_by_sampling(
     *,
     rng: np.random.Generator,
     samples: int = 20_000,
-    beta: float = 0.5,
+    beta: float = BETA,
     contaminated: bool = True,
 ) -> Calibration:
     """As `calibrate`, from randomly drawn sets, for designs that are too large to count.

@@ -9,11 +9,12 @@ from fedgt.decode.compiled import (
     Rates,
 )
 from fedgt.decode.priors import Prior
+from fedgt.defaults import METHOD
 from fedgt.design import Design
 from fedgt.errors import DesignError, SpecError
 
 
-def compile(design: Design, rates: Rates, prior: Prior, *, method: Method = "exact") -> CompiledDecoder:
+def compile(design: Design, rates: Rates, prior: Prior, *, method: Method = METHOD) -> CompiledDecoder:
     """Prepare a decoder.
 
     Args:

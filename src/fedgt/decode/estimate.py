@@ -8,6 +8,7 @@ import numpy.typing as npt
 from fedgt.decode.compiled import Method, Rates
 from fedgt.decode.decoders import compile
 from fedgt.decode.priors import CountPrior
+from fedgt.defaults import KAPPA, METHOD
 from fedgt.design import Design, max_malicious, negative_group_distribution
 from fedgt.errors import CalibrationError, ShapeError
 from fedgt.types import IntArray, Outcomes, as_count
@@ -52,8 +53,22 @@ def most_considered(design: Design, kappa: float) -> int:
     return max(1, max_malicious(design, kappa))
 
 
+def count_prior(design: Design, outcomes: Outcomes, *, kappa: float, largest: int | None) -> CountPrior:
+    """What `bayes` starts from: every number of malicious clients up to n_m^max is as likely as another.
+
+    Args:
+        design: m groups of n clients.
+        outcomes: Erased groups are left out for n_m^max; one at least is not.
+        kappa: Defines n_m^max.
+        largest: n_m^max itself, where it is known.
+    """
+    if largest is not None:
+        return CountPrior.uniform(largest)
+    return CountPrior.uniform(most_considered(design.restricted(np.flatnonzero(outcomes.present).tolist()), kappa))
+
+
 def estimate_malicious(
-    design: Design, outcomes: Outcomes, *, kappa: float = 0.2, largest: int | None = None
+    design: Design, outcomes: Outcomes, *, kappa: float = KAPPA, largest: int | None = None
 ) -> CountEstimate:
     """n_m-hat = argmax over n_m <= n_m^max of P(Z = z-hat | n_m) (equation (z_cond_nm) of the paper).
 
@@ -106,9 +121,9 @@ def estimate_from_outcomes(
     outcomes: npt.NDArray[np.int8],
     rates: Rates,
     *,
-    kappa: float = 0.2,
+    kappa: float = KAPPA,
     largest: int | None = None,
-    method: Method = "exact",
+    method: Method = METHOD,
 ) -> IntArray:
     """int64[B]: argmax over n_m <= n_m^max of P(t | n_m), from which groups are negative and not only how many.
 

@@ -6,12 +6,13 @@ import numpy.typing as npt
 from fedgt.decode.compiled import Method, check_outcomes, single
 from fedgt.decode.decoders import compile
 from fedgt.decode.priors import Prior
+from fedgt.defaults import METHOD
 from fedgt.design import Design
 from fedgt.types import ErrorRates, Outcomes
 
 
 def explain(
-    design: Design, outcomes: Outcomes, rates: ErrorRates, prior: Prior, *, method: Method = "exact"
+    design: Design, outcomes: Outcomes, rates: ErrorRates, prior: Prior, *, method: Method = METHOD
 ) -> tuple[tuple[float, ...], ...]:
     """How much each group speaks for and against each client: the change of its log-odds when the group is left out.
 

@@ -26,6 +26,7 @@ from fedgt.decode.estimate import CountEstimate, estimate_from_outcomes, estimat
 from fedgt.decode.exact import exact_counts_possible
 from fedgt.decode.priors import CountPrior, IndependentPrior, Prior
 from fedgt.decode.ranked import ranked_sets
+from fedgt.defaults import BETA, ESTIMATOR, KAPPA, METHOD
 from fedgt.design import Design, countable, max_malicious
 from fedgt.errors import CalibrationError, ContradictoryOutcomesError, SpecError
 from fedgt.types import ERASED, NEGATIVE, POSITIVE, BoolArray, ErrorRates, FloatArray, Outcomes, as_number, frozen
@@ -88,11 +89,11 @@ def decode(
     rates: ErrorRates,
     strategy: Strategy = "bayes",
     prior: IndependentPrior | None = None,
-    beta: float = 0.5,
-    kappa: float = 0.2,
+    beta: float = BETA,
+    kappa: float = KAPPA,
     largest: int | None = None,
-    estimator: Estimator = "negatives",
-    method: Method = "exact",
+    estimator: Estimator = ESTIMATOR,
+    method: Method = METHOD,
     contaminated: bool = True,
 ) -> Decoding:
     """Infer the malicious clients from the outcomes of the group tests (section IV of the paper).
@@ -177,10 +178,10 @@ def decision_table(
     *,
     rates: ErrorRates,
     strategy: Strategy,
-    beta: float = 0.5,
-    kappa: float = 0.2,
+    beta: float = BETA,
+    kappa: float = KAPPA,
     largest: int | None = None,
-    estimator: Estimator = "negatives",
+    estimator: Estimator = ESTIMATOR,
     contaminated: bool = True,
 ) -> BoolArray:
     """bool[B, clients]: whom a strategy accuses for each of many outcome vectors, without reasons.

@@ -17,6 +17,7 @@ from math import comb
 
 import numpy as np
 
+from fedgt.defaults import KAPPA
 from fedgt.design.matrix import Design
 from fedgt.errors import DesignError
 from fedgt.types import BitArray, FloatArray, IntArray, as_number, frozen
@@ -54,7 +55,7 @@ class Contamination:
     standard_error: FloatArray
     exact: bool
 
-    def max_malicious(self, kappa: float = 0.2) -> int:
+    def max_malicious(self, kappa: float = KAPPA) -> int:
         """n_m^max: the largest n_m whose probability is at most kappa.
 
         A sampled probability counts with two standard errors added, so that n_m^max is not claimed by luck.
@@ -162,7 +163,7 @@ def all_contaminated(design: Design) -> FloatArray:
     return contamination(design).probability
 
 
-def max_malicious(design: Design, kappa: float = 0.2) -> int:
+def max_malicious(design: Design, kappa: float = KAPPA) -> int:
     """n_m^max: the largest n_m with P(all groups contaminated | n_m) <= kappa (equation (prop_hist) of the paper).
 
     Raises:

@@ -1,7 +1,7 @@
 """The engine: carries the messages of secure sums to clients and back, and runs the clients' end."""
 
 from fedgt.engine.aggregate import SecureSums, TakesSums, secure_sums
-from fedgt.engine.announced import OnStage, announced
+from fedgt.engine.announced import OnStage
 from fedgt.engine.endpoint import Client, ClientEndpoint, TrainedModel
 from fedgt.engine.prekey_store import PrekeyStore
 from fedgt.engine.round_message import fingerprint
@@ -19,7 +19,6 @@ __all__ = [
     "TakesSums",
     "TrainedModel",
     "Transport",
-    "announced",
     "fingerprint",
     "secure_sums",
 ]

@@ -51,7 +51,6 @@ __all__ = [
     "Hypothesis",
     "LabelFinding",
     "MarginEvidence",
-    "MarginTest",
     "SecondOpinion",
     "SetPosterior",
     "UsableScores",

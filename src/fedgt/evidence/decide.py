@@ -14,6 +14,7 @@ import numpy as np
 
 from fedgt.decode.priors import CountPrior
 from fedgt.decode.ranked import RankedSet
+from fedgt.defaults import BETA, NOBODY, UNDECIDED
 from fedgt.errors import SpecError
 from fedgt.evidence.sets import SetPosterior, all_sets, decode_sets
 from fedgt.types import BoolArray, FloatArray, LayeredEvidence, SetEvidence, frozen
@@ -105,7 +106,7 @@ class GradedDecoding:
             object.__setattr__(self, name, frozen(getattr(self, name), dtype))
 
 
-def sparse_prior(clients: int, largest: int, *, nobody: float = 0.5) -> CountPrior:
+def sparse_prior(clients: int, largest: int, *, nobody: float = NOBODY) -> CountPrior:
     """Nobody is malicious with probability `nobody`; else n_m is uniform on 1..largest, each set of a size equally likely.
 
     Few sets of a small size share its probability, many of a large one: of two sets that explain the same sums the smaller
@@ -131,9 +132,9 @@ def decode_graded(
     *,
     clients: int,
     largest: int,
-    nobody: float = 0.5,
-    beta: float = 0.5,
-    undecided: float = 0.02,
+    nobody: float = NOBODY,
+    beta: float = BETA,
+    undecided: float = UNDECIDED,
     best: int = 10,
 ) -> GradedDecoding:
     """Name the malicious clients.

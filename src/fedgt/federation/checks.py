@@ -88,7 +88,7 @@ def check_test(
     _check_layer(settings, parameters, grouping.design)
     scores, labels = _scored(validation, parameters)
     present = np.unique(labels[~unscored(scores)])
-    needed = settings.kind == "graded" or settings.measured.needs_source_label
+    needed = settings.kind == "graded" or settings.utility == "recall"
     if settings.source_label is not None and needed and settings.source_label not in present:
         raise SpecError(
             f"source label {settings.source_label} has no sample in the validation set, which has those of labels "

@@ -20,7 +20,6 @@ from fedgt.evidence import (
     GradedScreen,
     LabelFinding,
     MarginEvidence,
-    MarginTest,
     SecondOpinion,
     UsableScores,
     class_losses,
@@ -39,6 +38,7 @@ from fedgt.evidence import (
     unscored,
     usable_scores,
 )
+from fedgt.evidence.by_margins.second_opinion import MarginTest
 from fedgt.federation.findings import Finding, from_outcomes, from_posterior
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
@@ -198,23 +198,11 @@ def suspects(
 def decoded(grouping: Grouping, outcomes: Outcomes, settings: DecodeSettings) -> Decoding:
     """Whom binary outcomes accuse; outcomes that contradict each other are no evidence against anybody."""
     known = settings.prevalence
-    strategy = "bayes" if settings.strategy == "auto" else settings.strategy
     prior = None if known is None else IndependentPrior.uniform(grouping.design.clients, known)
     try:
-        return decode(
-            grouping.design,
-            outcomes,
-            rates=settings.rates,
-            strategy=strategy,
-            prior=prior,
-            beta=settings.beta,
-            kappa=settings.kappa,
-            largest=settings.max_malicious,
-            estimator=settings.estimator,
-            method=settings.method,
-        )
+        return decode(grouping.design, outcomes, prior=prior, **settings.binary)
     except ContradictoryOutcomesError as error:
-        return without_evidence(grouping.design.clients, strategy, "contradictory", str(error))
+        return without_evidence(grouping.design.clients, settings.binary_strategy, "contradictory", str(error))
 
 
 def clusters_of(test: GroupMeans, validation: Validation, settings: ScreenSettings, seed: int) -> ScreenResult:

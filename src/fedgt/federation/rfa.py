@@ -12,6 +12,7 @@ from functools import reduce
 import numpy as np
 
 from fedgt.federation.participants import Federation
+from fedgt.federation.settings import RfaSettings
 from fedgt.federation.sums import RoundResult, Weiszfeld, joined, take
 from fedgt.secagg import weiszfeld_encoding
 from fedgt.types import FloatArray, Parameters, require_model
@@ -30,8 +31,7 @@ def rfa_round(
     *,
     round: int,
     members: Sequence[str],
-    iterations: int = 3,
-    smoothing: float = 1e-6,
+    rfa: RfaSettings,
 ) -> RoundResult:
     """One round of RFA: the new model is the old one plus the approximate geometric median of the updates.
 
@@ -40,8 +40,7 @@ def rfa_round(
         parameters: The global model at the start of the round.
         round: Its number.
         members: The clients.
-        iterations: Weiszfeld steps, each one secure sum (the paper and its reference take 3).
-        smoothing: nu, in the unit of the update's 2-norm.
+        rfa: How many Weiszfeld steps, each one secure sum (the paper and its reference take 3), and nu.
 
     Returns:
         The round; if a sum cannot be opened, the iterations end there, with a warning.
@@ -66,7 +65,7 @@ def rfa_round(
         >>> bool(result.parameters["weight"].max() < 2.0)
         True
     """
-    group = tuple(sorted(members))
+    group, smoothing = tuple(sorted(members)), rfa.smoothing
     require_model(parameters)
     center: dict[str, FloatArray] = {name: np.zeros(array.shape) for name, array in parameters.items()}
     warnings = [GENERAL_POSITION]
@@ -77,7 +76,7 @@ def rfa_round(
             f"{encoding.step:g}: the median is that coarse; raise the smoothing or lower the clip"
         )
     parts: list[RoundResult] = []
-    for step in range(iterations):
+    for step in range(rfa.iterations):
         where = Weiszfeld(step=step, smoothing=smoothing, center=center)
         taken = take(federation, parameters, round=round, purpose=f"weiszfeld-{step}", groups=[group], weiszfeld=where)
         parts.append(taken.result(parameters, ()))

@@ -434,15 +434,8 @@ class FederationRun:
 
     def _round(self, coming: Coming, state: RunState) -> tuple[RoundResult, ScreeningRound | None]:
         if self.rfa is not None:
-            result = rfa_round(
-                self.federation,
-                coming.parameters,
-                round=coming.round,
-                members=coming.members,
-                iterations=self.rfa.iterations,
-                smoothing=self.rfa.smoothing,
-            )
-            return result, None
+            who = coming.members
+            return rfa_round(self.federation, coming.parameters, round=coming.round, members=who, rfa=self.rfa), None
         if coming.purpose != "test" or state.grouping is None or self.validation is None:
             return training_round(self.federation, coming.parameters, round=coming.round, members=coming.members), None
         screening = screening_round(

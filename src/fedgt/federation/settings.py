@@ -1,10 +1,24 @@
 """The options of a run, defined once: the specification, the library and the command line take them from here."""
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
 from fedgt.decode import Estimator, Method, Strategy
+from fedgt.defaults import (
+    BETA,
+    CLIP,
+    COLLUDERS,
+    ERROR_RATE,
+    ESTIMATOR,
+    FRACTION_BITS,
+    KAPPA,
+    METHOD,
+    NO_LIMIT,
+    NOBODY,
+    SILHOUETTE_THRESHOLD,
+    UNDECIDED,
+)
 from fedgt.errors import SpecError
 from fedgt.evidence import largest_scored
 from fedgt.options import Options
@@ -58,12 +72,14 @@ class SumSettings(Options):
         1.0
     """
 
-    clip: float = Field(8.0, gt=0, description="Entries of an update are clipped to +-clip, and counted.")
-    fraction_bits: int = Field(24, ge=1, le=52, description="The step is 2^-fraction_bits.")
+    clip: float = Field(CLIP, gt=0, description="Entries of an update are clipped to +-clip, and counted.")
+    fraction_bits: int = Field(FRACTION_BITS, ge=1, le=52, description="The step is 2^-fraction_bits.")
     timeout_seconds: float = Field(60.0, gt=0, le=86_400, description="Per stage.")
-    colluders: int = Field(1, ge=0, description="Clients that may help a server which lies; thresholds follow from it.")
+    colluders: int = Field(
+        COLLUDERS, ge=0, description="Clients that may help a server which lies; thresholds follow from it."
+    )
     largest_share: float = Field(
-        1.0,
+        NO_LIMIT,
         gt=0,
         le=1,
         description="No set of local models may be opened so far that the sums explain more of what is particular to a "
@@ -108,7 +124,7 @@ class ScreenSettings(Options):
         "end, the losses and mean outputs of the classes on the validation set; where honest clients differ by nature, the "
         "margins of all pairs of labels; see docs/graded-evidence.md and docs/heterogeneity.md.",
     )
-    utility: Literal["auto", "recall", "top1", "balanced-accuracy"] = Field(
+    utility: Literal["auto"] | Utility = Field(
         "auto",
         description="What is measured on the validation set. `auto`: the loss of every class for graded evidence, balanced "
         "accuracy for clusters; `recall` needs `source_label`.",
@@ -118,7 +134,10 @@ class ScreenSettings(Options):
     )
     layer: str = Field("weight", description="The tensor that is the classification layer.")
     silhouette_threshold: float = Field(
-        0.6, ge=-1, le=1, description="Below it the groups form one cluster; the paper has 0 for heterogeneous clients."
+        SILHOUETTE_THRESHOLD,
+        ge=-1,
+        le=1,
+        description="Below it the groups form one cluster; the paper has 0 for heterogeneous clients.",
     )
     restarts: int = Field(10, ge=1, description="Starting positions of k-means.")
 
@@ -138,7 +157,7 @@ class ScreenSettings(Options):
     @property
     def measured(self) -> Utility:
         """The utility of the screen with one bit a group."""
-        return Utility.BALANCED_ACCURACY if self.utility == "auto" else Utility.parse(self.utility)
+        return "balanced-accuracy" if self.utility == "auto" else self.utility
 
 
 class DecodeSettings(Options):
@@ -155,23 +174,27 @@ class DecodeSettings(Options):
         "auto",
         description="For clusters; `auto` is `bayes`. Graded evidence is decided at minimum expected cost (`auto`).",
     )
-    nobody: float = Field(0.5, gt=0, lt=1, description="Graded evidence: prior probability that nobody is malicious.")
+    nobody: float = Field(
+        NOBODY, gt=0, lt=1, description="Graded evidence: prior probability that nobody is malicious."
+    )
     undecided: float = Field(
-        0.02, gt=0, le=0.5, description="Graded evidence: posteriors from this to one minus this are not decided."
+        UNDECIDED, gt=0, le=0.5, description="Graded evidence: posteriors from this to one minus this are not decided."
     )
     on_undecided: OnUndecided = Field(
         "test-again", description="Graded evidence: what becomes of undecided clients; see docs/graded-evidence.md."
     )
     estimator: Estimator = Field(
-        "negatives", description="n_m-hat from the number of negative groups (the paper's), or from all outcomes."
+        ESTIMATOR, description="n_m-hat from the number of negative groups (the paper's), or from all outcomes."
     )
-    method: Method = Field("exact", description="Of the decoder; `auto` may fall back to belief propagation.")
-    false_alarm: float = Field(0.05, ge=0, le=1, description="Assumed probability that a clean group tests positive.")
+    method: Method = Field(METHOD, description="Of the decoder; `auto` may fall back to belief propagation.")
+    false_alarm: float = Field(
+        ERROR_RATE, ge=0, le=1, description="Assumed probability that a clean group tests positive."
+    )
     misdetection: float = Field(
-        0.05, ge=0, le=1, description="Assumed probability that a contaminated group tests negative."
+        ERROR_RATE, ge=0, le=1, description="Assumed probability that a contaminated group tests negative."
     )
-    beta: float = Field(0.5, ge=0, le=1, description="Weight of a misdetection against a false alarm.")
-    kappa: float = Field(0.2, ge=0, le=1, description="Defines n_m^max.")
+    beta: float = Field(BETA, ge=0, le=1, description="Weight of a misdetection against a false alarm.")
+    kappa: float = Field(KAPPA, ge=0, le=1, description="Defines n_m^max.")
     prevalence: float | None = Field(
         None, ge=0, le=1, description="P(malicious) of every client, instead of an estimate."
     )
@@ -191,6 +214,24 @@ class DecodeSettings(Options):
         "next-round", description="What becomes of the test round's local models; see docs/privacy.md."
     )
     allow_below_promise: bool = Field(False, description="Accept that `same-round` breaks the promised privacy.")
+
+    @property
+    def binary_strategy(self) -> Strategy:
+        """The strategy for outcomes of one bit a group."""
+        return "bayes" if self.strategy == "auto" else self.strategy
+
+    @property
+    def binary(self) -> dict[str, Any]:
+        """What `fedgt.decode.decode` takes of this."""
+        return {
+            "rates": self.rates,
+            "strategy": self.binary_strategy,
+            "beta": self.beta,
+            "kappa": self.kappa,
+            "largest": self.max_malicious,
+            "estimator": self.estimator,
+            "method": self.method,
+        }
 
     @property
     def rates(self) -> ErrorRates:

@@ -7,7 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from fedgt.engine import SecureSums, announced, fingerprint
+from fedgt.engine import SecureSums, fingerprint
+from fedgt.engine.announced import announced
 from fedgt.errors import SpecError
 from fedgt.federation.participants import Federation
 from fedgt.secagg import GroupSum, RoundPlan, default_threshold, fit_fixed_point, tensor_specs, weiszfeld_encoding

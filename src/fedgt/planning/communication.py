@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedgt.defaults import CLIP, COLLUDERS, FRACTION_BITS
 from fedgt.design import Design, single_group
 from fedgt.errors import ShapeError
 from fedgt.secagg import FixedPoint, Link, RoundPlan, TensorSpec, default_threshold, fit_fixed_point
@@ -57,8 +58,8 @@ def communication(
     *,
     tensors: Sequence[TensorSpec] = PAPER_MODEL,
     members: Sequence[str] | None = None,
-    clip: float = 8.0,
-    fraction_bits: int = 24,
+    clip: float = CLIP,
+    fraction_bits: int = FRACTION_BITS,
     signed: bool = True,
     float_bytes: int = 4,
 ) -> Communication:
@@ -222,7 +223,7 @@ def _plan(design: Design, ids: tuple[str, ...], tensors: Sequence[TensorSpec], e
         round=0,
         purpose="test",
         groups=groups,
-        thresholds=tuple(default_threshold(len(group), colluders=1) for group in groups),
+        thresholds=tuple(default_threshold(len(group), colluders=COLLUDERS) for group in groups),
         weights=dict.fromkeys(ids, 1),
         encoding=encoding,
         tensors=tuple(tensors),

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from math import ceil, comb
 from typing import Literal, get_args
 
+from fedgt.defaults import ERROR_RATE, KAPPA
 from fedgt.errors import DesignError, SpecError
 from fedgt.planning.ties import MAX_SETS, set_count
 from fedgt.types import ErrorRates
@@ -41,9 +42,9 @@ class Demands:
     clients: int
     privacy: int
     max_malicious: int
-    kappa: float = 0.2
+    kappa: float = KAPPA
     groups_max: int | None = None
-    error_rate: float = 0.05
+    error_rate: float = ERROR_RATE
     dropouts: int = 0
     evidence: Evidence = "binary"
 

@@ -19,6 +19,7 @@ from fedgt.deadline import NEVER, Deadline
 from fedgt.decode import STRATEGIES, Estimator, Strategy, decision_table
 from fedgt.decode.compiled import all_outcomes
 from fedgt.decode.exact import exact_counts_possible, expected_errors
+from fedgt.defaults import BETA
 from fedgt.design import Design, countable
 from fedgt.errors import CalibrationError, SpecError
 from fedgt.types import BoolArray, ErrorRates, FloatArray, IntArray, frozen
@@ -65,7 +66,7 @@ def expected(
     malicious: Sequence[int],
     largest: int,
     assumed: ErrorRates | None = None,
-    beta: float = 0.5,
+    beta: float = BETA,
     rng: np.random.Generator | None = None,
     samples: int = 2000,
     deadline: Deadline = NEVER,

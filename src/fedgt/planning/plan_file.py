@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedgt.decode import Strategy
+from fedgt.defaults import BETA, ERROR_RATE, KAPPA, SILHOUETTE_THRESHOLD
 from fedgt.design import Design, from_matrix
 from fedgt.errors import DesignError, SpecError
 from fedgt.ids import require_distinct_ids
@@ -62,22 +63,20 @@ class PrivacyPart(_Part):
 class ScreenPart(_Part):
     """How a group sum becomes evidence."""
 
-    utility: Literal["recall", "top1", "balanced-accuracy"] = Field(
-        "balanced-accuracy", description="What is measured on the validation set."
-    )
+    utility: Utility = Field("balanced-accuracy", description="What is measured on the validation set.")
     source_label: int | None = Field(None, ge=0, description="The label under attack, needed by `recall`.")
-    silhouette_threshold: float = Field(0.6, ge=-1, le=1, description="s^thres of the paper.")
+    silhouette_threshold: float = Field(SILHOUETTE_THRESHOLD, ge=-1, le=1, description="s^thres of the paper.")
 
 
 class StrategyPart(_Part):
     """How evidence becomes accusations."""
 
     name: Strategy = Field("bayes", description="See docs/decoding.md.")
-    beta: float = Field(0.5, ge=0, le=1, description="Weight of a misdetection against a false alarm.")
-    kappa: float = Field(0.2, ge=0, le=1, description="Accepted P(all groups contaminated).")
+    beta: float = Field(BETA, ge=0, le=1, description="Weight of a misdetection against a false alarm.")
+    kappa: float = Field(KAPPA, ge=0, le=1, description="Accepted P(all groups contaminated).")
     largest: int = Field(ge=0, description="The most attackers that are expected: n_m^max of the prior.")
-    false_alarm: float = Field(0.05, ge=0, le=1, description="Assumed P(positive | clean group).")
-    misdetection: float = Field(0.05, ge=0, le=1, description="Assumed P(negative | contaminated group).")
+    false_alarm: float = Field(ERROR_RATE, ge=0, le=1, description="Assumed P(positive | clean group).")
+    misdetection: float = Field(ERROR_RATE, ge=0, le=1, description="Assumed P(negative | contaminated group).")
 
 
 class Plan(_Part):
@@ -160,7 +159,7 @@ class Plan(_Part):
 
 
 def make_plan(
-    found: Figures, demands: Demands, *, utility: Utility = Utility.BALANCED_ACCURACY, source_label: int | None = None
+    found: Figures, demands: Demands, *, utility: Utility = "balanced-accuracy", source_label: int | None = None
 ) -> Plan:
     """The plan of a design that was found for the demands, with its certificate.
 
@@ -177,7 +176,7 @@ def make_plan(
         evidence=demands.evidence,
         design=_design_part(found.design),
         privacy=_certificate(found.design, demands.privacy),
-        screen=ScreenPart(utility=utility.value, source_label=source_label),
+        screen=ScreenPart(utility=utility, source_label=source_label),
         strategy=StrategyPart(
             kappa=demands.kappa,
             largest=demands.max_malicious,

@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fedgt import strict_json
+from fedgt.defaults import NO_LIMIT
 from fedgt.durable_file import locked, write_durably
 from fedgt.errors import PrivacyError, SpecError
 from fedgt.foreign_text import plain
@@ -59,7 +60,7 @@ class Ledger:
     """
 
     def __init__(
-        self, *, clients: Sequence[str], promised: int, largest_share: float = 1.0, colluders: int = 0
+        self, *, clients: Sequence[str], promised: int, largest_share: float = NO_LIMIT, colluders: int = 0
     ) -> None:
         """Open an account.
 
@@ -358,7 +359,7 @@ class Ledger:
         *,
         clients: Sequence[str],
         promised: int,
-        largest_share: float = 1.0,
+        largest_share: float = NO_LIMIT,
         colluders: int = 0,
         begun: bool = False,
     ) -> "Ledger":

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fedgt.defaults import NO_LIMIT
 from fedgt.durable_file import write_durably
 
 SCHEMA_VERSION = 1
@@ -120,7 +121,7 @@ class PrivacyRow(_Row):
         None, description="The largest share of all test rows together, as if updates repeated."
     )
     share_cautious_mean: float | None = Field(None, description="Its mean over the clients.")
-    largest_share: float = Field(1.0, description="The promised limit of any share; 1 is none.")
+    largest_share: float = Field(NO_LIMIT, description="The promised limit of any share; 1 is none.")
     assumption: str = Field("", description="What the numbers rest on beyond arithmetic; empty when on nothing.")
 
 

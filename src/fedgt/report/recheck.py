@@ -15,12 +15,11 @@ from fedgt.decode import (
     IndependentPrior,
     Prior,
     compile,
+    count_prior,
     decode,
     explain,
     ranked_sets,
 )
-from fedgt.decode.estimate import most_considered
-from fedgt.decode.priors import CountPrior
 from fedgt.design import Design, from_matrix
 from fedgt.errors import FedGTError
 from fedgt.federation.settings import DecodeSettings
@@ -103,25 +102,14 @@ def _rechecked(result: Mapping[str, Any], settings: DecodeSettings) -> dict[str,
         matrix[client["groups"], column] = 1
     design = from_matrix(matrix, name=test["design"])
     outcomes = Outcomes.parse(test["outcomes"])
-    rates = ErrorRates(false_alarm=settings.false_alarm, misdetection=settings.misdetection)
+    rates = settings.rates
     given = None if settings.prevalence is None else IndependentPrior.uniform(len(clients), settings.prevalence)
     width = ExactDecoder(design, rates, IndependentPrior.uniform(design.clients, 0.5)).width
     if width > WIDEST and settings.method == "exact":
         return _not_made(
             f"decoding holds {width} groups of this design open, too many for a report; see `fedgt decode`"
         )
-    found = decode(
-        design,
-        outcomes,
-        rates=rates,
-        strategy=test["strategy"],
-        prior=given,
-        beta=settings.beta,
-        kappa=settings.kappa,
-        largest=settings.max_malicious,
-        estimator=settings.estimator,
-        method=settings.method,
-    )
+    found = decode(design, outcomes, prior=given, **{**settings.binary, "strategy": test["strategy"]})
     answer = _compared(found, clients)
     if answer["status"] == "same" and width <= WIDEST_EXPLAINED:
         prior = _prior(design, outcomes, found, given, settings)
@@ -161,10 +149,7 @@ def _prior(
     if found.strategy not in ("bayes", "map"):
         count = found.estimated_malicious
         return IndependentPrior.uniform(design.clients, count / design.clients) if count else None
-    if settings.max_malicious is not None:
-        return CountPrior.uniform(settings.max_malicious)
-    present = design.restricted(np.flatnonzero(outcomes.present).tolist())
-    return CountPrior.uniform(most_considered(present, settings.kappa))
+    return count_prior(design, outcomes, kappa=settings.kappa, largest=settings.max_malicious)
 
 
 def _contributions(

@@ -3,7 +3,7 @@
 All functions take predicted and true labels, so that no model code is needed here.
 """
 
-from enum import StrEnum
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -11,36 +11,10 @@ import numpy.typing as npt
 from fedgt.errors import CalibrationError, ShapeError, SpecError
 from fedgt.types import IntArray, as_array, as_count
 
+Utility = Literal["recall", "top1", "balanced-accuracy"]
+"""The utilities of the paper. For `recall` the server must be told the label under attack (the informed screen)."""
 
-class Utility(StrEnum):
-    """The utilities of the paper, by the names that specifications use.
-
-    Examples:
-        >>> from fedgt.screen import Utility
-        >>> Utility.parse("recall").needs_source_label
-        True
-    """
-
-    RECALL = "recall"
-    TOP1 = "top1"
-    BALANCED_ACCURACY = "balanced-accuracy"
-
-    @classmethod
-    def parse(cls, name: str) -> "Utility":
-        """The utility of that name.
-
-        Raises:
-            SpecError: If no utility has that name; the message lists the choices.
-        """
-        try:
-            return cls(name)
-        except ValueError:
-            raise SpecError(f"unknown utility {name!r}; choose one of {', '.join(cls)}") from None
-
-    @property
-    def needs_source_label(self) -> bool:
-        """Whether the server must be told the label under attack (the informed screen of the paper)."""
-        return self is Utility.RECALL
+UTILITIES: tuple[Utility, ...] = get_args(Utility)
 
 
 def measure(
@@ -58,17 +32,19 @@ def measure(
         A fraction from 0 (useless) to 1.
 
     Raises:
-        SpecError: If `recall` is chosen without a source label.
+        SpecError: If there is no such utility, or `recall` is chosen without a source label.
         ShapeError, CalibrationError: As `recall`, `top1_accuracy` and `balanced_accuracy`.
 
     Examples:
-        >>> from fedgt.screen import Utility, measure
-        >>> measure(Utility.RECALL, predictions=[1, 7, 1, 0], labels=[1, 1, 1, 0], source_label=1)
+        >>> from fedgt.screen import measure
+        >>> measure("recall", predictions=[1, 7, 1, 0], labels=[1, 1, 1, 0], source_label=1)
         0.6666666666666666
     """
-    if utility is Utility.TOP1:
+    if utility not in UTILITIES:
+        raise SpecError(f"unknown utility {utility!r}; choose one of {', '.join(UTILITIES)}")
+    if utility == "top1":
         return top1_accuracy(predictions, labels)
-    if utility is Utility.BALANCED_ACCURACY:
+    if utility == "balanced-accuracy":
         return balanced_accuracy(predictions, labels)
     if source_label is None:
         raise SpecError(

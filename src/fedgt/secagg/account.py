@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from fedgt.defaults import NO_LIMIT
 from fedgt.errors import PolicyError, PrivacyError
 from fedgt.secagg.agreement import Row
 from fedgt.types import FloatArray
@@ -20,7 +21,7 @@ def require_promise(
     *,
     promised: int,
     cautious: int = 0,
-    largest_share: float = 1.0,
+    largest_share: float = NO_LIMIT,
     colluders: int = 0,
 ) -> None:
     """Refuse sums that, with all that was signed before, mix fewer clients or disclose a larger share than promised.

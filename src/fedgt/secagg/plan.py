@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgt import strict_json
+from fedgt.defaults import COLLUDERS
 from fedgt.errors import ModulusOverflowError, ProtocolError, SpecError
 from fedgt.foreign_text import plain
 from fedgt.ids import require_distinct_ids, require_id, require_name
@@ -144,7 +145,7 @@ class RoundPlan:
     task: Task = "mean"
     smoothing: float = 0.0
     update_clip: float = 0.0
-    colluders: int = 1
+    colluders: int = COLLUDERS
     inputs: Mapping[str, str] = field(default_factory=dict)
     challenge: str = ""
     _canonical: bytes = field(init=False, repr=False, compare=False)

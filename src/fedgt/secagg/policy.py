@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from fedgt.defaults import COLLUDERS, NO_LIMIT
 from fedgt.errors import PolicyError, SpecError
 from fedgt.foreign_text import plain
 from fedgt.secagg.plan import RoundPlan
@@ -50,12 +51,12 @@ class ClientPolicy:
 
     minimum_group_size: int = 2
     minimum_threshold: int = 1
-    colluders: int = 1
+    colluders: int = COLLUDERS
     last_round: int = 2**31 - 1
     sums_per_round: int = 2**31 - 1
     privacy: int = 0
     privacy_over_runs: int = 0
-    largest_share: float = 1.0
+    largest_share: float = NO_LIMIT
     near_model: float = 0.01
     largest_clip: float = math.inf
     largest_weight_ratio: float = 20.0

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from fedgt.defaults import NO_LIMIT
 from fedgt.errors import PolicyError, SpecError
 from fedgt.ids import require_distinct_ids, require_id
 from fedgt.secagg.plan import RoundPlan, TensorSpec
@@ -44,7 +45,7 @@ class RunTerms:
     thresholds: tuple[int, ...] | None = None
     privacy: int = 0
     privacy_over_runs: int = 0
-    largest_share: float = 1.0
+    largest_share: float = NO_LIMIT
     colluders: int = 0
 
     def __post_init__(self) -> None:

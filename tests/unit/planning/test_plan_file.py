@@ -11,7 +11,6 @@ from fedgt.design import named_design
 from fedgt.errors import DesignError, SpecError
 from fedgt.planning import Demands, Memory, Plan, make_plan, plan_schema, read_plan, write_plan
 from fedgt.planning.evaluation import figures
-from fedgt.screen import Utility
 from fedgt.secagg import Identity
 
 DEMANDS = Demands(clients=15, privacy=4, max_malicious=5)
@@ -37,7 +36,7 @@ def changed(path: Path, **parts: Any) -> Path:
 
 
 def test_a_plan_that_is_written_is_read_back_the_same(tmp_path: Path) -> None:
-    made = plan(utility=Utility.RECALL, source_label=3)
+    made = plan(utility="recall", source_label=3)
     write_plan(tmp_path / "plan.json", made)
     again = read_plan(tmp_path / "plan.json")
     assert again == made
