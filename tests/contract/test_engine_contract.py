@@ -105,7 +105,7 @@ def stranger(deployment: Deployment) -> None:
 
 
 def wait_for(marker: Path) -> None:
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 600
     while not marker.exists():
         assert time.monotonic() < deadline, "the server app was not killed"
         time.sleep(0.3)
