@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOCK := requirements/lock.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-engines test-torch check format bench bench-flower reference docs screenshot results dist clean
+.PHONY: help demo test test-all test-engines test-torch check format bench bench-flower reference docs screenshot results dist clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -31,11 +31,11 @@ $(VENV)/.docs: pyproject.toml $(LOCK) | $(BIN)/python
 demo: $(VENV)/.core ## 15 clients train on real images, 3 flip labels: watch them being found (no downloads but packages)
 	$(BIN)/fedgt demo
 
-test: $(VENV)/.dev ## all tests; those on MNIST need FEDGT_DATA=<folder with MNIST/raw/*-ubyte>
-	$(BIN)/python -m pytest -n auto
+test: $(VENV)/.dev ## the tests without whole experiments; those on MNIST need FEDGT_DATA=<folder with MNIST/raw/*-ubyte>
+	FEDGT_EXAMPLES=20 $(BIN)/python -m pytest -n auto -m 'not slow'
 
-test-fast: $(VENV)/.dev ## the tests without whole experiments
-	$(BIN)/python -m pytest -n auto -m 'not slow'
+test-all: $(VENV)/.dev ## all tests, with whole experiments and more examples of each law
+	$(BIN)/python -m pytest -n auto
 
 # The simulation engine needs Ray, which no user of fedgt needs.
 $(VENV)/.engines: $(VENV)/.dev

@@ -40,6 +40,12 @@ pip compiles all of it unless told `--no-compile`, which adds 132 MB. The aim is
 
 numpy, scipy and scikit-learn are 202 MB. Much of it is their own tests, and a library for linear
 algebra each.
+
+## Why no hashes
+
+The lock has versions and no hashes. `make` installs this checkout in one command, with the lock as
+constraints. pip refuses hashes there: a folder that is installed from has none, and one requirement
+without a hash stops the installation.
 """
 
 

@@ -314,20 +314,30 @@ class ExplainingEvidence(BoundedEvidence, Protocol):
 class LayeredEvidence(ExplainingEvidence, Protocol):
     """Evidence from which the part that one set explains can be taken away, to ask whether there is a second attack."""
 
-    def harm(self, posterior: FloatArray) -> float:
-        """P-value, corrected for the number of classes, of no loss rising with the suspects, float64[clients]."""
+    def harm(self, posterior: FloatArray, aside: BoolArray) -> float:
+        """P-value, corrected for the number of classes, of no loss rising with the suspects, float64[clients].
+
+        Whatever those do who are set aside, bool[clients], cancels.
+        """
         ...
 
-    def confirmed(self, sets: BoolArray) -> FloatArray:
-        """float64[B]: nats by which other evidence speaks for bool[B, clients]; NaN where there is none, or none needed."""
+    def confirmed(self, sets: BoolArray, aside: BoolArray) -> FloatArray:
+        """float64[B]: nats by which other evidence speaks for bool[B, clients], with bool[clients] set aside.
+
+        NaN where there is none, or none is needed.
+        """
+        ...
+
+    def aside(self, attackers: BoolArray) -> BoundedEvidence | None:
+        """Evidence about everybody else, whatever bool[clients] did; None where nothing is left."""
         ...
 
     def two_lines(self) -> float:
         """By how many nats there are two shifts in the same part of the model against one."""
         ...
 
-    def second(self, attackers: BoolArray) -> BoundedEvidence | None:
-        """Evidence about another attack, bool[clients] being one that is known; None where nothing is left."""
+    def beside(self, attacks: Sequence[BoolArray]) -> BoundedEvidence | None:
+        """Evidence about a further attack, bool[clients] each being those that are known; None where nothing is left."""
         ...
 
     def given(self, attackers: BoolArray) -> "ExplainingEvidence | None":

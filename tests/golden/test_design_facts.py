@@ -74,7 +74,9 @@ def test_flagging_2_and_12_reveals_client_7_exactly() -> None:
     np.testing.assert_allclose(np.array(support.combination, dtype=float) @ rows, np.eye(15)[7], atol=1e-12)
 
 
-@pytest.mark.parametrize(("flagged", "exposing"), [(2, 1), (3, 1), (4, 0), (5, 9)])
+@pytest.mark.parametrize(
+    ("flagged", "exposing"), [(2, 1), (3, 1), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((4, 0), (5, 9)))]
+)
 def test_the_number_of_flag_sets_that_expose_a_single_client(flagged: int, exposing: int) -> None:
     design = named_design("bch-15x8")
     found = 0

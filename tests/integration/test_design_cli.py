@@ -53,7 +53,16 @@ def test_a_search_prints_a_table_and_writes_plan_picture_and_matrix(fedgt: Run, 
     done = fedgt("design", *DEMANDS, "--dropouts", "1", "--out", "plan.json", "--plot", "p.svg", "--write", "A.csv")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    for word in ("groups", "n_m^max", "keep 2", "recommended:", "rule:", "secure sums", "bayes", "the paper counts"):
+    for word in (
+        "groups",
+        "attackers",
+        "then still",
+        "recommended:",
+        "rule:",
+        "secure sums",
+        "bayes",
+        "the paper counts",
+    ):
         assert word in done.stdout
     plan = read_plan(tmp_path / "plan.json")
     assert (plan.privacy.promised, plan.strategy.largest) == (2, 2)

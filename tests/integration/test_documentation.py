@@ -50,6 +50,17 @@ def test_a_page_whose_program_fails_or_prints_something_else_is_noticed(
         run_page(tmp_path / "page.md", tmp_path)
 
 
+def test_ones_own_model_takes_25_lines_beside_data_and_training_and_the_loop_five() -> None:
+    (program,) = (one for one in blocks((DOCS / "tutorial.md").read_text()) if one.title == "own_model.py")
+    lines = [line for line in program.text.splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith("from fedgt")]
+    ours += lines[next(number for number, one in enumerate(lines) if one.startswith("# The run")) + 1 :]
+    assert 15 <= len(ours) <= 25
+    begin = next(number for number, line in enumerate(ours) if line.startswith("for step in run.rounds("))
+    end = next(number for number in range(begin + 1, len(ours)) if not ours[number].startswith(" "))
+    assert end - begin <= 5
+
+
 def test_dots_match_inside_one_line_only() -> None:
     assert promised("a ... d", "x\na   b c d\n")
     assert not promised("a ... d", "a b\nc d\n")

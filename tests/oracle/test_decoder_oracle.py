@@ -83,6 +83,7 @@ def test_posteriors_equal_the_sum_over_all_sets(problem: tuple[Design, Outcomes,
     np.testing.assert_allclose(posterior.malicious, joint[1] / evidence, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rates", [ErrorRates.symmetric(0.05), ErrorRates(false_alarm=0.1, misdetection=0.02)])
 def test_every_outcome_of_15x8_equals_the_sum_over_all_32768_sets(rates: ErrorRates) -> None:
     design = named_design("bch-15x8")

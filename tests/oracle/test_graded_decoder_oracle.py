@@ -33,16 +33,19 @@ class Table:
     def some(self) -> float:
         return max(self.scores.values())
 
-    def harm(self, posterior: FloatArray) -> float:
+    def harm(self, posterior: FloatArray, aside: BoolArray) -> float:
         return 0.0
 
-    def confirmed(self, sets: BoolArray) -> FloatArray:
+    def confirmed(self, sets: BoolArray, aside: BoolArray) -> FloatArray:
         return np.full(len(sets), np.nan)
 
     def two_lines(self) -> float:
         return 0.0
 
-    def second(self, attackers: BoolArray) -> None:
+    def beside(self, attacks: Sequence[BoolArray]) -> None:
+        return None
+
+    def aside(self, attackers: BoolArray) -> None:
         return None
 
     def given(self, attackers: BoolArray) -> ExplainingEvidence | None:

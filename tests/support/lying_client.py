@@ -1,6 +1,6 @@
 """A client that breaks the rules about its own vector, everything else as it should be: tags and signatures are right."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ class LyingClient(ClientSession):
         vectors: Group -> what is added to the vector in this group, whole numbers.
         pads: Group -> what is added to the pad in this group.
         answer: Of the answer.
+        leaves: The groups that it leaves by itself, one by one: it sends no number for its pad there.
     """
 
     def __init__(
@@ -31,14 +32,16 @@ class LyingClient(ClientSession):
         vectors: Mapping[int, Any] | None = None,
         pads: Mapping[int, int] | None = None,
         answer: Answer = lambda number: number,
+        leaves: Collection[int] = (),
         **options: Any,
     ) -> None:
         super().__init__(client, **options)
         self._vectors, self._pads, self._lie = vectors or {}, pads or {}, answer
+        self._leaves = leaves
 
     def masked(self, *args: Any, **options: Any) -> bytes:
         reply = super().masked(*args, **options)
-        return shifted(self, reply, self._vectors, self._pads)
+        return shifted(self, reply, self._vectors, self._pads, self._leaves)
 
     def _answer(self, seed: bytes | memoryview) -> bytes:
         honest, chosen = super()._answer(seed), field_of(self.plan)
@@ -53,6 +56,7 @@ def shifted(
     reply: bytes,
     vectors: Mapping[int, Any],
     pads: Mapping[int, int],
+    leaves: Collection[int] = (),
 ) -> bytes:
     """A reply of the masked stage with something added to what is masked: masks are sums, so they stay right."""
     plan, identity = session.plan, session._identity
@@ -69,7 +73,8 @@ def shifted(
         body = vector.tobytes()
         if chosen is not None:
             pad = chosen.from_bytes(part.body[width : width + chosen.size])
-            body += chosen.to_bytes(pad + pads.get(part.group, 0))
+            pad = pad + pads.get(part.group, 0)
+            body += b"\xff" * chosen.size if part.group in leaves else chosen.to_bytes(pad)
         if identity is not None:
             body += Poly1305.generate_tag(session._groups[part.group].tag_key, body)
         parts.append((part.group, body))

@@ -191,15 +191,15 @@ def _print(result: "SearchResult", cost: "Communication", errors: "tuple[Expecte
     for heading in (
         "",
         "groups",
-        "r",
-        "share",
-        f"r, {demands.dropouts} missing",
-        f"keep {demands.privacy}",
-        "margin" if graded else "n_m^max",
-        f"wrong at {demands.max_malicious}",
-        f"mean 0..{demands.max_malicious}",
+        "clients mixed, r",
+        "share disclosed",
+        f"r with {demands.dropouts} missing",
+        f"then still r = {demands.privacy}",
+        "margin" if graded else "attackers at most",
+        f"wrong with {demands.max_malicious} attacker{'' if demands.max_malicious == 1 else 's'}",
+        "wrong on average",
     ):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", max_width=11)
     table.add_column("design", overflow="fold")
     for one in result.front:
         figures = one.figures
@@ -239,7 +239,7 @@ def _error_table(errors: "tuple[ExpectedErrors, ...]", most: int) -> Any:
     table = Table(title="the recommended design: clients missed / falsely accused on average", title_justify="left")
     table.add_column("strategy")
     for attackers in range(most + 1):
-        table.add_column(f"n_m = {attackers}", justify="right")
+        table.add_column(f"{attackers} attacker{'' if attackers == 1 else 's'}", justify="right")
     for one in errors:
         cells = [f"{m:.2f} / {a:.2f}" for m, a in zip(one.missed.tolist(), one.accused.tolist(), strict=True)]
         table.add_row(f"{one.strategy}{'' if one.exact else ' (sampled)'}", *cells)

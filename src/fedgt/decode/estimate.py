@@ -61,6 +61,12 @@ def count_prior(design: Design, outcomes: Outcomes, *, kappa: float, largest: in
         outcomes: Erased groups are left out for n_m^max; one at least is not.
         kappa: Defines n_m^max.
         largest: n_m^max itself, where it is known.
+
+    Examples:
+        >>> from fedgt import Outcomes, named_design
+        >>> from fedgt.decode import count_prior
+        >>> len(count_prior(named_design("bch-15x8"), Outcomes.parse("11010000"), kappa=0.2, largest=None).weights)
+        6
     """
     if largest is not None:
         return CountPrior.uniform(largest)

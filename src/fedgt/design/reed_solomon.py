@@ -38,6 +38,12 @@ class CodeProof:
         points: x_j, a different residue for each client.
         multipliers: v_j, a residue that is not 0 for each client.
         privacy: The r that follows.
+
+    Examples:
+        >>> from fedgt.design import reed_solomon
+        >>> _, proof = reed_solomon(8, 3)
+        >>> proof.privacy, len(proof.points)
+        (3, 8)
     """
 
     prime: int
@@ -108,6 +114,14 @@ def proved(matrix: IntArray, proof: CodeProof) -> bool:
     Args:
         matrix: int64[groups, clients], whole numbers.
         proof: What is claimed. Nothing of how the rows were made is needed.
+
+    Examples:
+        >>> from fedgt.design import proved, reed_solomon
+        >>> design, proof = reed_solomon(8, 3)
+        >>> other = design.matrix.copy()
+        >>> other[0, 0] += 1
+        >>> proved(design.matrix, proof), proved(other, proof)
+        (True, False)
     """
     n, p, r = matrix.shape[1], proof.prime, proof.privacy
     x, v = proof.points, proof.multipliers

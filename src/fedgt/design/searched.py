@@ -27,6 +27,12 @@ class SearchedDesign:
         privacy: r, exactly.
         combination: b: element i multiplies row i; b times the rows is not zero on `clients` only.
         clients: The r clients that it mixes, ascending.
+
+    Examples:
+        >>> from fedgt.design import searched_design
+        >>> one = searched_design("nested-15x12-r4")
+        >>> one.privacy == len(one.clients)
+        True
     """
 
     design: StagedDesign
@@ -36,7 +42,13 @@ class SearchedDesign:
 
 
 def searched_designs() -> tuple[str, ...]:
-    """The names that `searched_design` knows: `nested-15x12-r4` has 12 rows for 15 clients, r = 4 and entries 0 and 1."""
+    """The names that `searched_design` knows: `nested-15x12-r4` has 12 rows for 15 clients, r = 4 and entries 0 and 1.
+
+    Examples:
+        >>> from fedgt.design import searched_designs
+        >>> "nested-15x12-r4" in searched_designs()
+        True
+    """
     return tuple(_all())
 
 

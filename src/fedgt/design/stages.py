@@ -30,6 +30,13 @@ class StagedDesign:
         ShapeError: If the matrix holds no integers.
         DesignError: If the matrix is no groups x clients matrix of whole numbers from 0 to 65535, a group has no member, or
             the stages are not positive numbers that add up to the groups.
+
+    Examples:
+        >>> from fedgt.design import StagedDesign
+        >>> rows = [[1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0]]
+        >>> design = StagedDesign(matrix=rows, stages=(2, 1), name="nested", source="by hand")
+        >>> design.stages  # two sums first, a third one only if they look suspicious
+        (2, 1)
     """
 
     matrix: IntArray

@@ -4,20 +4,21 @@ Pure functions on arrays. `graded_screen` compares the groups by features, `by_m
 `decode_graded` makes a posterior over whole sets of clients of either.
 """
 
+from fedgt.evidence.acquittal import FaultEvidence, acquitted
 from fedgt.evidence.by_margins.compare_margins import margin_screen
 from fedgt.evidence.by_margins.hypotheses import FEWEST_CLASSES, Hypothesis, class_steps
 from fedgt.evidence.by_margins.margin_evidence import MarginEvidence
 from fedgt.evidence.by_margins.second_opinion import MarginTest, SecondOpinion
 from fedgt.evidence.by_margins.spread import label_spread
-from fedgt.evidence.by_margins.standing_out import classes_to_compare
 from fedgt.evidence.compare import GradedScreen, graded_screen, left_out, too_few
 from fedgt.evidence.contrast import Contrasts, contrasts
-from fedgt.evidence.decide import GradedDecoding, decode_graded, sparse_prior
+from fedgt.evidence.decide import decode_graded
+from fedgt.evidence.decoding import GradedDecoding
 from fedgt.evidence.harm import Damage, LabelFinding, damage, label_under_attack
 from fedgt.evidence.line import ShiftEvidence
 from fedgt.evidence.line_likelihood import FewFeatures, ShiftLikelihood
 from fedgt.evidence.scores import checked_scores, class_losses, margins, outputs
-from fedgt.evidence.sets import SetPosterior, decode_sets, largest_scored
+from fedgt.evidence.sets import SetPosterior, decode_sets, largest_scored, sparse_prior
 from fedgt.evidence.several_tests import together
 from fedgt.evidence.significance import SIGNIFICANT, evidence_of_difference
 from fedgt.evidence.usable import UsableScores, unscored, usable_scores
@@ -45,6 +46,7 @@ __all__ = [
     "STORED",
     "Contrasts",
     "Damage",
+    "FaultEvidence",
     "GradedDecoding",
     "GradedEvidence",
     "GradedScreen",
@@ -54,10 +56,10 @@ __all__ = [
     "SecondOpinion",
     "SetPosterior",
     "UsableScores",
+    "acquitted",
     "checked_scores",
     "class_losses",
     "class_steps",
-    "classes_to_compare",
     "contrasts",
     "damage",
     "decode_graded",

@@ -69,6 +69,11 @@ class Contrasts:
         """The number of clients, n."""
         return int(self.shifts.shape[1])
 
+    def without(self, clients: BoolArray) -> "Contrasts":
+        """Those in which the updates of these clients, bool[clients], cancel, whatever they are."""
+        left = cancelling(self.shifts, clients).T
+        return Contrasts(transform=left @ self.transform, shifts=left @ self.shifts, noise=left @ self.noise)
+
 
 def contrasts(weights: npt.ArrayLike, samples: npt.ArrayLike) -> Contrasts:
     """The contrasts of a test round.
@@ -121,6 +126,21 @@ def contrasts(weights: npt.ArrayLike, samples: npt.ArrayLike) -> Contrasts:
         return nothing
     transform = complement.T @ whitening
     return Contrasts(transform=transform, shifts=transform @ shares, noise=transform @ (shares * deviations))
+
+
+def cancelling(shifts: FloatArray, clients: BoolArray) -> FloatArray:
+    """float64[contrasts, rest]: orthonormal combinations of contrasts in which the updates of these clients cancel.
+
+    Whatever they send, it cancels as the common model does; each of them costs one contrast.
+
+    Args:
+        shifts: float64[contrasts, clients]; see `Contrasts`.
+        clients: bool[clients].
+    """
+    if not clients.any():
+        return np.eye(len(shifts))
+    directions, lengths, _ = np.linalg.svd(shifts[:, clients])
+    return directions[:, int((lengths > _RANK * lengths.max(initial=0.0)).sum()) :]
 
 
 class Moved(NamedTuple):

@@ -5,7 +5,7 @@ the screen which label is attacked: it looks at the balanced loss and at the cla
 having looked at several when it names one (Holm 1979).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from scipy.special import stdtr
 
 from fedgt.errors import ShapeError
-from fedgt.evidence.contrast import Contrasts, Moved, moved
+from fedgt.evidence.contrast import Contrasts, Moved, cancelling, moved
 from fedgt.types import BoolArray, FloatArray, IntArray, as_numbers, frozen
 
 _SHARE = 0.5
@@ -87,6 +87,11 @@ class Damage:
         """Freeze."""
         object.__setattr__(self, "by_class", frozen(self.by_class, np.float64))
         object.__setattr__(self, "classes", frozen(self.classes, np.int64))
+
+    def without(self, clients: BoolArray) -> "Damage":
+        """The losses in contrasts in which the updates of these clients, bool[clients], cancel."""
+        left = cancelling(self.shifts, clients)
+        return replace(self, shifts=left.T @ self.shifts, by_class=left.T @ self.by_class)
 
     def log_harm(self, sets: BoolArray | FloatArray, shift: Moved | None = None) -> FloatArray:
         """float64[B]: log P(each set does harm rather than good), plus the log-likelihood ratio of the loss moving along it.

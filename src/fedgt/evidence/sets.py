@@ -13,7 +13,8 @@ import numpy as np
 from fedgt.decode.compiled import count_log_weights
 from fedgt.decode.priors import CountPrior, Prior, log_or_minus_infinity
 from fedgt.decode.ranked import RankedSet
-from fedgt.errors import ContradictoryOutcomesError, DesignError, ShapeError
+from fedgt.defaults import NOBODY
+from fedgt.errors import ContradictoryOutcomesError, DesignError, ShapeError, SpecError
 from fedgt.types import BoolArray, FloatArray, IntArray, SetEvidence, frozen
 
 MAX_SETS = 20_000_000
@@ -68,6 +69,27 @@ class SetPosterior:
     best: tuple[RankedSet, ...]
     tied: int
     sets: int
+
+
+def sparse_prior(clients: int, largest: int, *, nobody: float = NOBODY) -> CountPrior:
+    """Nobody is malicious with probability `nobody`; else n_m is uniform on 1..largest, each set of a size equally likely.
+
+    Few sets of a small size share its probability, many of a large one: of two sets that explain the same sums the smaller
+    wins.
+
+    Raises:
+        SpecError: If the numbers are out of range.
+
+    Examples:
+        >>> from fedgt.evidence import sparse_prior
+        >>> sparse_prior(15, 5, nobody=0.5).weights.round(3).tolist()
+        [0.5, 0.1, 0.1, 0.1, 0.1, 0.1]
+    """
+    if not 0 < nobody < 1:
+        raise SpecError(f"P(nobody malicious) = {nobody}; a probability between 0 and 1 is needed")
+    if not 1 <= largest <= clients:
+        raise SpecError(f"at most {largest} malicious clients of {clients}: 1 to {clients} is needed")
+    return CountPrior(weights=np.array([nobody] + [(1 - nobody) / largest] * largest))
 
 
 def decode_sets(

@@ -3,7 +3,7 @@
 An attack on a label moves the rows of two classes against each other, an untargeted one moves all rows. Nobody says which;
 each is a hypothesis with a prior (half on all rows, half spread over the pairs of classes). Rows that a hypothesis does not
 touch are noise under it, so they cancel: its evidence is the likelihood ratio of its own rows against noise. Two attacks
-at once show in two pairs of rows, or as two lines in the same rows; `second`, `lines` and `given` are for these.
+at once show in two pairs of rows, or as two lines in the same rows; `beside`, `lines` and `given` are for these.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedgt.evidence.contrast import Moved, moved
+from fedgt.evidence.contrast import Moved, cancelling, moved
 from fedgt.evidence.harm import Damage
 from fedgt.evidence.line import ShiftEvidence, log_sum, shift_evidence
 from fedgt.evidence.line_likelihood import FewFeatures
@@ -146,7 +146,8 @@ class GradedEvidence:
         damage: The losses.
         compared: The contrasts themselves, if they are not of a layer; for `together`.
         tests: How many test rounds these are.
-        opinion: A second kind of evidence, bool[B, clients] -> float64[B] in nats, if there is one; see `LayeredEvidence`.
+        opinion: A second kind of evidence, if there is one: (bool[B, clients] that are asked about, bool[clients] that are
+            set aside) -> float64[B] in nats; see `LayeredEvidence`.
 
     Examples:
         >>> import numpy as np
@@ -168,7 +169,7 @@ class GradedEvidence:
     damage: Damage
     compared: Compared | None = None
     tests: int = 1
-    opinion: Callable[[BoolArray], FloatArray] | None = None
+    opinion: Callable[[BoolArray, BoolArray], FloatArray] | None = None
 
     @property
     def strongest(self) -> Rows:
@@ -192,13 +193,18 @@ class GradedEvidence:
         """Evidence in nats that there is a line at all."""
         return self.mixture.some()
 
-    def harm(self, posterior: FloatArray) -> float:
-        """P-value of no loss rising with the suspects; see `Damage.p_value`."""
-        return self.damage.p_value(posterior)
+    def harm(self, posterior: FloatArray, aside: BoolArray) -> float:
+        """P-value of no loss rising with the suspects, the others set aside; see `Damage.p_value`."""
+        losses = self.damage.without(aside)
+        return losses.p_value(np.where(aside, 0.0, posterior)) if len(losses.shifts) > 1 else 1.0
 
-    def confirmed(self, sets: BoolArray) -> FloatArray:
-        """float64[B]: nats in favour of each set by the second opinion; NaN if there is none."""
-        return np.full(len(sets), np.nan) if self.opinion is None else self.opinion(sets)
+    def confirmed(self, sets: BoolArray, aside: BoolArray) -> FloatArray:
+        """float64[B]: nats in favour of each set by the second opinion, the others set aside; NaN if there is none."""
+        return np.full(len(sets), np.nan) if self.opinion is None else self.opinion(sets, aside)
+
+    def aside(self, attackers: BoolArray) -> MixedEvidence | None:
+        """Evidence about everybody else, in contrasts in which the updates of these clients cancel."""
+        return mixed([one for one in (_without(rows, attackers) for rows in self.hypotheses) if one is not None])
 
     def two_lines(self) -> float:
         """By how many nats there is a second line in the same rows, at a right angle to the strongest, against noise."""
@@ -208,13 +214,19 @@ class GradedEvidence:
         line = strongest.line(np.diag(values[:-1]), others.T @ strongest.shift.shifts)
         return 0.0 if line is None else line.some()
 
-    def second(self, attackers: BoolArray) -> MixedEvidence | None:
-        """Evidence about another attack, bool[clients] being one that is known, in whichever rows it shows.
+    def beside(self, attacks: Sequence[BoolArray]) -> MixedEvidence | None:
+        """Evidence about one more attack, bool[clients] each being those that are known, in whichever rows it shows.
 
-        Where the known set explains the strongest line of some rows, that line is taken out whole (attackers need not push
+        Where a known set explains the strongest line of some rows, that line is taken out whole (attackers need not push
         equally hard); elsewhere only what that set moves.
         """
-        left = [one for one in (_beside(rows, attackers) for rows in self.hypotheses) if one is not None]
+        left = []
+        for rows in self.hypotheses:
+            rest: Rows | None = rows
+            for attackers in attacks:
+                rest = None if rest is None else _beside(rest, attackers)
+            if rest is not None:
+                left.append(rest)
         return mixed(left)
 
     def given(self, attackers: BoolArray) -> ShiftEvidence | None:
@@ -258,6 +270,14 @@ def _beside(rows: Rows, attackers: BoolArray) -> Rows | None:
         others = np.linalg.svd(along[:, None])[0][:, 1:]
     gram = others.T @ rows.gram @ others
     line = rows.line(gram, others.T @ rows.shift.shifts)
+    return None if line is None else replace(rows, gram=gram, shift=line)
+
+
+def _without(rows: Rows, clients: BoolArray) -> Rows | None:
+    """The same rows in contrasts in which the updates of these clients cancel; None where nothing is left to compare."""
+    left = cancelling(rows.shift.shifts, clients)
+    gram = left.T @ rows.gram @ left
+    line = rows.line(gram, left.T @ rows.shift.shifts)
     return None if line is None else replace(rows, gram=gram, shift=line)
 
 

@@ -14,7 +14,10 @@ from fedgt.evidence import GradedDecoding
 from fedgt.grouping import Grouping
 from fedgt.types import ERASED, NEGATIVE, POSITIVE, BoolArray, FloatArray, IntArray, Outcomes
 
-VerdictName = Literal["keep", "exclude", "undecided", "untested"]
+VerdictName = Literal["keep", "exclude", "suspicious", "undecided", "untested"]
+"""One meaning each, in the command line, `result.json`, the report and the guides. `keep`: the tests point away from the
+client. `exclude`: they point to it. `suspicious`: it stands out as attackers do, and no harm is shown or the second opinion
+acquits it. `undecided`: they cannot tell. `untested`: it is in no sum with evidence. Who is left out is said beside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,6 +32,7 @@ class Finding:
         posterior: float64[clients]: P(malicious | tests).
         log_odds: float64[clients]: log P(benign | tests) - log P(malicious | tests), in nats.
         flagged: bool[clients]: who is more likely malicious, at the given costs.
+        suspicious: bool[clients]: who stands out as attackers do, without shown harm.
         undecided: bool[clients]: whom a further test might decide.
         said: The verdict and the reason about each client, if the policies leave it at that.
         unclear: What is said about each client where nobody is singled out.
@@ -52,6 +56,7 @@ class Finding:
     posterior: FloatArray
     log_odds: FloatArray
     flagged: BoolArray
+    suspicious: BoolArray
     undecided: BoolArray
     said: tuple[tuple[VerdictName, str], ...]
     unclear: tuple[str, ...]
@@ -87,6 +92,7 @@ def from_outcomes(grouping: Grouping, outcomes: Outcomes, decoding: Decoding) ->
         posterior=decoding.posterior,
         log_odds=decoding.log_odds,
         flagged=decoding.flagged,
+        suspicious=np.zeros(len(values), dtype=np.bool_),
         undecided=np.zeros(len(values), dtype=np.bool_),
         said=tuple(
             ("exclude" if decoding.flagged[j] else "keep", counts[j] + _tie(grouping, decoding, j)) for j in columns
@@ -137,7 +143,8 @@ def from_posterior(
         posterior=decoding.posterior,
         log_odds=decoding.log_odds,
         flagged=decoding.flagged,
-        undecided=decoding.undecided,
+        suspicious=decoding.suspicious,
+        undecided=decoding.undecided & ~decoding.suspicious,
         said=tuple(_graded(grouping, decoding, j, int(heard[j])) for j in range(grouping.design.clients)),
         unclear=(decoding.reason,) * grouping.design.clients,
     )
@@ -145,18 +152,17 @@ def from_posterior(
 
 def _graded(grouping: Grouping, decoding: GradedDecoding, column: int, heard: int) -> tuple[VerdictName, str]:
     posterior = float(decoding.posterior[column])
+    if decoding.harmless[column]:
+        return "suspicious", "it differs from the others as an attacker does, but no validation loss rises with it"
+    if decoding.unconfirmed[column]:
+        return "suspicious", (
+            "it differs from the others as an attacker does, and as a client that owns other classes does: the margins do "
+            "not confirm that it mislabels"
+        )
     if decoding.undecided[column]:
         rivals = _rivals(grouping, decoding, column)
         return "undecided", f"malicious with probability {posterior:.2f}" + (
             f"; {rivals} would explain the same sums" if rivals else ""
-        )
-    if decoding.status == "harmless" and posterior > 1 / 2:
-        return "undecided", (
-            "it differs from the others along with a few more, but no loss rises with them; kept, as no harm is shown"
-        )
-    if decoding.unconfirmed[column]:
-        return "undecided", (
-            "it differs from the others along with a few more, as a client that owns other classes does; kept"
         )
     if posterior > 1 / 2 and not decoding.flagged[column]:
         return "undecided", "it would be malicious if anybody were, but it is not sure enough that anybody is; kept"

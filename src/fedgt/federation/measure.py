@@ -4,7 +4,7 @@ Here, and nowhere else, group sums become features: the classification layer, wh
 or its margins.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -22,9 +22,9 @@ from fedgt.evidence import (
     MarginEvidence,
     SecondOpinion,
     UsableScores,
+    acquitted,
     class_losses,
     class_steps,
-    classes_to_compare,
     decode_graded,
     evidence_of_difference,
     graded_screen,
@@ -39,6 +39,7 @@ from fedgt.evidence import (
     usable_scores,
 )
 from fedgt.evidence.by_margins.second_opinion import MarginTest
+from fedgt.evidence.by_margins.standing_out import classes_to_compare
 from fedgt.federation.findings import Finding, from_outcomes, from_posterior
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
@@ -135,6 +136,7 @@ def measured(
     earlier: Sequence[SetEvidence] = (),
     heard: Mapping[str, int] | None = None,
     seed: int = 0,
+    faults: Sequence[Collection[str]] = (),
 ) -> Measured:
     """Screen and decode, by the kind that the settings name.
 
@@ -147,6 +149,8 @@ def measured(
         earlier: Evidence of earlier tests about the same columns.
         heard: Client -> in how many sums of that evidence it is.
         seed: Of the clusters' starting positions.
+        faults: Sets of clients with at least one in each that has broken the rules of the sums, in this test or before; of
+            graded evidence they may explain by others what it says about a client.
     """
     if screen.kind != "graded":
         binary = clusters_of(test, validation, screen, seed)
@@ -164,7 +168,11 @@ def measured(
     graded = graded_of(test, validation, screen)
     evidence = graded.evidence
     found = suspects(
-        earlier if evidence is None else [*earlier, evidence], len(grouping.clients), screen=screen, decoding=decoding
+        earlier if evidence is None else [*earlier, evidence],
+        len(grouping.clients),
+        screen=screen,
+        decoding=decoding,
+        faults=np.array([[client in one for client in grouping.clients] for one in faults], dtype=np.bool_),
     )
     return Measured(
         finding=from_posterior(grouping, graded.tested, found, heard),
@@ -182,16 +190,32 @@ def measured(
 
 
 def suspects(
-    evidence: Sequence[SetEvidence], clients: int, *, screen: ScreenSettings, decoding: DecodeSettings
+    evidence: Sequence[SetEvidence],
+    clients: int,
+    *,
+    screen: ScreenSettings,
+    decoding: DecodeSettings,
+    faults: BoolArray | None = None,
 ) -> GradedDecoding:
-    """Whom graded evidence of one or more tests accuses, by the settings."""
-    return decode_graded(
-        together(evidence),
+    """Whom graded evidence of one or more tests accuses, by the settings, and the faults do not explain by others."""
+    parts, largest = together(evidence), decoding.largest_graded(clients, screen.features)
+    found = decode_graded(
+        parts,
         clients=clients,
-        largest=decoding.largest_graded(clients, screen.features),
+        largest=largest,
         nobody=decoding.nobody,
         beta=decoding.beta,
         undecided=decoding.undecided,
+    )
+    if faults is None or not faults.any():
+        return found
+    return acquitted(
+        found,
+        parts,
+        faults,
+        largest=largest,
+        nobody=decoding.nobody,
+        beta=decoding.beta,
     )
 
 

@@ -48,7 +48,7 @@ def rfa_round(
     Examples:
         >>> import numpy as np
         >>> from fedgt import ClientEndpoint, Ledger, LocalTransport, TrainedModel
-        >>> from fedgt.federation import Federation, rfa_round
+        >>> from fedgt.federation import Federation, RfaSettings, rfa_round
         >>> class Site:
         ...     def __init__(self, step):
         ...         self.step = step
@@ -61,7 +61,8 @@ def rfa_round(
         ...     ledger=Ledger(clients=list(sites), promised=1),
         ...     samples=dict.fromkeys(sites, 10),
         ... )
-        >>> result = rfa_round(federation, {"weight": np.zeros(2)}, round=1, members=list(sites), iterations=5)
+        >>> rfa = RfaSettings(iterations=5)
+        >>> result = rfa_round(federation, {"weight": np.zeros(2)}, round=1, members=list(sites), rfa=rfa)
         >>> bool(result.parameters["weight"].max() < 2.0)
         True
     """

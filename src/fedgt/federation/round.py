@@ -7,14 +7,14 @@ Nothing is opened before the ledger was asked. What the server learns is in the 
 its real weights and its status.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedgt.decode import UNDECIDABLE, Decoding
 from fedgt.design import Design
-from fedgt.engine import fingerprint
+from fedgt.engine import SecureSums, fingerprint
 from fedgt.errors import PrivacyError, SpecError
 from fedgt.evidence import (
     GradedDecoding,
@@ -24,7 +24,7 @@ from fedgt.federation.checks import check_decoder, check_test
 from fedgt.federation.measure import Measured, group_means, measured, real_rows
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
-from fedgt.federation.sums import RoundResult, joined, mean_update, plus, take, unusable
+from fedgt.federation.sums import RoundResult, joined, mean_update, plus, shown, take, unusable
 from fedgt.federation.verdicts import Exclusion, Verdict, exclude
 from fedgt.grouping import Grouping
 from fedgt.privacy import SpanMean, best_in_span, largest_kept_sum
@@ -47,6 +47,7 @@ class ScreeningRound:
         exclusion: What follows.
         final: What follows if no further test round can be held: then undecided clients are decided.
         undecided: Whether another test round could decide more.
+        faults: Sets of clients with at least one in each that has broken the rules of the sums in this round.
 
     Examples:
         >>> import numpy as np
@@ -72,6 +73,7 @@ class ScreeningRound:
     exclusion: Exclusion
     final: Exclusion
     undecided: bool
+    faults: tuple[frozenset[str], ...] = ()
 
     @property
     def screen(self) -> ScreenResult | GradedScreen:
@@ -91,11 +93,11 @@ class ScreeningRound:
 
     @property
     def opened_rows(self) -> list[FloatArray]:
-        """The real rows of the test sums that were opened, float64[clients] each."""
+        """The real rows of the test sums that were opened, used or not, float64[clients] each."""
         column = {client: j for j, client in enumerate(self.grouping.clients)}
         rows = []
         for record in self.result.records:
-            if record.status == "open" and record.purpose.startswith("test"):
+            if record.status in ("open", "faulty") and record.purpose.startswith("test"):
                 rows.append(np.zeros(len(column)))
                 rows[-1][[column[client] for client in record.members]] = record.weights
         return rows
@@ -196,6 +198,7 @@ def screening_round(
     before: Exclusion | None = None,
     last: bool = True,
     seed: int = 0,
+    faults: Sequence[frozenset[str]] = (),
 ) -> ScreeningRound:
     """The group test: sums of all groups, screen, decode, exclude, and a global model that reveals nothing more.
 
@@ -213,6 +216,7 @@ def screening_round(
         before: What the tests before would decide. It stands where this one cannot be explained, or has no evidence.
         last: Whether no further test round follows: then undecided clients are decided.
         seed: Of the clusters' starting positions.
+        faults: Those of earlier rounds, as in `ScreeningRound`.
 
     Examples:
         >>> import numpy as np
@@ -244,14 +248,19 @@ def screening_round(
     taken = take(federation, parameters, round=round, purpose="test", groups=groups, test=True)
     sums = taken.sums.sums
     # An outcome speaks about those whose models are in the sum, not about those who were to be in it.
-    real = _real_grouping(grouping, sums)
+    seen = shown(taken.sums)
+    real = _real_grouping(grouping, sums, seen)
     silent = _silent(grouping, present, sums)
     means = group_means(federation, sums, parameters, real)
-    found = measured(means, real, validation, screen, decoding, earlier, heard, seed)
+    here = _faults(taken.sums)
+    found = measured(means, real, validation, screen, decoding, earlier, heard, seed, [*faults, *here])
     last = last or not found.repeatable
-    final = exclude(real, found.finding, decoding, silent=silent)
-    decision = final if last else exclude(real, found.finding, decoding, last=False, silent=silent)
-    undecided = found.repeatable and bool(found.finding.undecided.any())
+    faulty = {group for fault in taken.sums.faults for group in fault.groups}
+    final = exclude(real, found.finding, decoding, silent=silent, faulty=faulty)
+    decision = final if last else exclude(real, found.finding, decoding, last=False, silent=silent, faulty=faulty)
+    # Whoever spoils so much that nothing can be compared must not be spared the test.
+    unheard = bool(faulty) and bool(np.isnan(found.finding.posterior).all())
+    undecided = found.repeatable and (unheard or bool(found.finding.undecided.any()))
     if before is not None and found.finding.undecidable:
         reason = f"{found.finding.reason}; what was found before stands: {before.reason}"
         decision = final = replace(before, reason=reason)
@@ -260,31 +269,44 @@ def screening_round(
     updated, note = _revealed_mean(federation, parameters, sums, real, kept, found, decoding)
     result = taken.result(updated, note)
     if decoding.after_test in ("same-round", "largest-sum") and not decision.halt:
-        result = _one_more_sum(federation, parameters, result, sums, real, kept, decoding, round=round)
+        result = _one_more_sum(federation, parameters, result, sums, real, kept, decoding, round=round, seen=seen)
     return ScreeningRound(
-        result=result, grouping=real, measured=found, exclusion=decision, final=final, undecided=undecided
+        result=result, grouping=real, measured=found, exclusion=decision, final=final, undecided=undecided, faults=here
     )
 
 
-def _real_grouping(grouping: Grouping, sums: Sequence[GroupSum]) -> Grouping:
-    """The same seats, with the members that each opened sum is really over; rows of sums that are not open stay."""
+def _real_grouping(grouping: Grouping, sums: Sequence[GroupSum], seen: Collection[int]) -> Grouping:
+    """The same seats, with the members that each opened sum is really over; rows of sums that nobody has seen stay."""
     matrix = grouping.design.matrix.copy()
     column = {client: j for j, client in enumerate(grouping.clients)}
     for one in sums:
-        if one.total is not None:
+        if one.total is not None or one.group in seen:
             matrix[one.group] = 0
             matrix[one.group, [column[client] for client in one.members]] = 1
     design = Design(matrix=matrix, name=grouping.design.name, source=grouping.design.source)
     return Grouping(design=design, clients=grouping.clients)
 
 
+def _faults(taken: SecureSums) -> tuple[frozenset[str], ...]:
+    """Of each of these sets at least one client has broken the rules; alone in one is who left a sum and is in another."""
+    heard = {client for one in taken.sums for client in one.members}
+    left = {
+        client
+        for one in taken.sums
+        if one.total is not None
+        for client in one.dropped
+        if client in heard and client not in one.members
+    }
+    return (*(frozenset(fault.suspects) for fault in taken.faults), *(frozenset({client}) for client in sorted(left)))
+
+
 def _silent(grouping: Grouping, present: Sequence[str], sums: Sequence[GroupSum]) -> dict[str, str]:
     """Clients of the design whose model is in no sum through their own doing, with what happened to them."""
-    there = set(present)
+    there, heard = set(present), {client for one in sums for client in one.members}
     reasons = {client: "absent" for client in grouping.clients if client not in there}
     for one in sums:
         for client, reason in one.dropped.items():
-            if client not in one.members:
+            if client not in heard:
                 reasons.setdefault(client, reason)
     return reasons
 
@@ -355,12 +377,13 @@ def _one_more_sum(
     decoding: DecodeSettings,
     *,
     round: int,
+    seen: Collection[int],
 ) -> RoundResult:
     """A sum of the same local models over the kept clients (the paper), or over as many of them as the promise allows."""
     members = kept
     if decoding.after_test == "largest-sum":
         column = {client: j for j, client in enumerate(grouping.clients)}
-        opened = [i for i, one in enumerate(sums) if one.total is not None]
+        opened = [i for i, one in enumerate(sums) if one.total is not None or i in seen]
         found = largest_kept_sum(
             real_rows(federation, grouping)[opened],
             weights=[federation.weight(client) for client in grouping.clients],

@@ -449,6 +449,7 @@ class FederationRun:
             decoding=self.decode,
             earlier=state.evidence,
             heard=state.heard,
+            faults=state.faults,
             before=state.decided,
             seed=self.seed,
             last=not self._next_agreed(coming.round, len(state.lost))
@@ -468,6 +469,7 @@ class FederationRun:
             state,
             evidence=evidence,
             heard=MappingProxyType(heard),
+            faults=(*state.faults, *screening.faults),
             revealed=(*state.revealed, *screening.opened_rows),
             tests=state.tests + 1,
             next_test=self._next_agreed(state.round, len(state.lost)),

@@ -37,7 +37,7 @@ from fedgt.federation.run_settings import HOW_IT_IS_DONE
 from fedgt.federation.saved_run import SavedRun
 from fedgt.federation.state import Coming, Step
 from fedgt.options import differing
-from fedgt.planning import Plan, plan_text
+from fedgt.planning.plan_file import Plan, plan_text
 from fedgt.record.claim import FILE as LOG
 from fedgt.record.claim import PROGRESS, Claim
 from fedgt.record.progress import ProgressFile

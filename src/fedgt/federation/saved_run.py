@@ -43,6 +43,7 @@ class SavedRun:
     verdicts: Mapping[str, Verdict]
     evidence: tuple[SetEvidence, ...]
     heard: Mapping[str, int]
+    faults: tuple[frozenset[str], ...]
     revealed: tuple[FloatArray, ...]
     tests: int
     next_test: int
@@ -60,6 +61,7 @@ class SavedRun:
             verdicts=MappingProxyType(dict(self.verdicts)),
             evidence=self.evidence,
             heard=MappingProxyType(dict(self.heard)),
+            faults=self.faults,
             revealed=self.revealed,
             tests=self.tests,
             next_test=self.next_test,
@@ -70,7 +72,7 @@ class SavedRun:
 
     def ended(self) -> "SavedRun":
         """The same without what only a further test would need: what is not kept cannot leak."""
-        return replace(self, evidence=(), heard={}, revealed=(), decided=None)
+        return replace(self, evidence=(), heard={}, faults=(), revealed=(), decided=None)
 
     def to_bytes(self) -> bytes:
         """The bytes of the file."""
@@ -109,6 +111,7 @@ def saved(state: RunState, *, spec_hash: str, halted: str, rows: str, cpu_second
         verdicts=state.verdicts,
         evidence=state.evidence,
         heard=state.heard,
+        faults=state.faults,
         revealed=state.revealed,
         tests=state.tests,
         next_test=state.next_test,

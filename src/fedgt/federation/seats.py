@@ -51,7 +51,7 @@ def seated(
 
 def planned(federation: Federation, grouping: Grouping, screen: ScreenSettings, decode: DecodeSettings) -> "Plan":
     """The plan of groups that were given without one, with its certificate."""
-    from fedgt.planning import plan_of
+    from fedgt.planning.plan_file import plan_of
 
     graded, clients = screen.kind == "graded", len(grouping.clients)
     largest = decode.max_malicious or max(1, (clients - 1) // 2)

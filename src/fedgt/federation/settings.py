@@ -52,6 +52,11 @@ OnUndecided = Literal["test-again", "decide", "keep"]
 """What becomes of clients that graded evidence cannot decide: another test round with further rows while privacy and the
 budget allow one (default), the decision of minimum expected cost at once, or they are kept."""
 
+OnSuspicious = Literal["keep", "exclude", "stop"]
+"""What becomes of clients that stand out as attackers do, while no loss rises with them or the second opinion acquits them.
+A backdoor whose trigger is not in the validation set looks like that, and so does a hospital with a camera of its own. They
+are kept and named (default), left out, or the run stops so that a person can look."""
+
 AfterTest = Literal["next-round", "negative-groups", "largest-sum", "same-round"]
 """What becomes of the local models of a test round. `next-round` (default): the global model is the mean of the kept clients
 as well as the sums that are open already give it, without an excluded client and without a new sum. `negative-groups`: the
@@ -182,6 +187,11 @@ class DecodeSettings(Options):
     )
     on_undecided: OnUndecided = Field(
         "test-again", description="Graded evidence: what becomes of undecided clients; see docs/graded-evidence.md."
+    )
+    on_suspicious: OnSuspicious = Field(
+        "keep",
+        description="Graded evidence: what becomes of clients that stand out, but do no harm that shows; see "
+        "docs/graded-evidence.md.",
     )
     estimator: Estimator = Field(
         ESTIMATOR, description="n_m-hat from the number of negative groups (the paper's), or from all outcomes."

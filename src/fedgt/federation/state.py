@@ -27,6 +27,7 @@ class RunState:
         verdicts: Client -> what was decided about it last.
         evidence: Graded evidence of all tests so far.
         heard: Client -> in how many sums of that evidence it is.
+        faults: Sets of clients with at least one in each that has broken the rules of the sums, of all tests so far.
         revealed: float64[clients] each, the real rows of all test sums that were opened.
         tests: How many test rounds were held.
         next_test: The round of the next test; 0 where none is due.
@@ -54,6 +55,7 @@ class RunState:
     verdicts: Mapping[str, Verdict] = field(default_factory=lambda: MappingProxyType({}))
     evidence: tuple[SetEvidence, ...] = ()
     heard: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    faults: tuple[frozenset[str], ...] = ()
     revealed: tuple[FloatArray, ...] = ()
     tests: int = 0
     next_test: int = 0

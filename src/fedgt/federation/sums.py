@@ -1,6 +1,6 @@
 """Asking for secure sums and putting them on record: the ledger, the plan, the warnings, and what becomes of a sum."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -29,7 +29,8 @@ class AggregateRecord:
         purpose: Why, such as `test-group-3`, `training`, `same-round`.
         members: The clients whose models are in it, sorted.
         weights: Their real weights, in the same order.
-        status: `open`, `erased` (it could not be opened) or `refused` (the ledger said no).
+        status: `open`, `faulty` (the server has seen it, and uses it for nothing: a member has broken the rules), `erased`
+            (it could not be opened) or `refused` (the ledger said no).
         reason: Why it is not open; empty when it is.
         dropped: Client -> what happened to it.
         model: SHA-256 of the global model that it is about: sums about one model can be combined, whatever their rounds.
@@ -52,7 +53,7 @@ class AggregateRecord:
     purpose: str
     members: tuple[str, ...]
     weights: tuple[float, ...]
-    status: Literal["open", "erased", "refused"]
+    status: Literal["open", "faulty", "erased", "refused"]
     reason: str
     dropped: Mapping[str, str]
     model: str
@@ -210,8 +211,11 @@ def take(
     if told is not None:
         told(round, purpose, "opened")
     known = weights if weiszfeld is None else None
+    seen = shown(sums)
     records = tuple(
-        _record(round, purpose if len(groups) == 1 else f"{purpose}-group-{one.group}", one, known, refused, models)
+        _record(
+            round, purpose if len(groups) == 1 else f"{purpose}-group-{one.group}", one, known, refused, models, seen
+        )
         for one in sums.sums
     )
     warnings = [*sums.warnings, *([] if known is None else _dominated(groups, weights, purpose))]
@@ -234,16 +238,28 @@ def take(
     return Taken(sums=sums, records=records, warnings=tuple(warnings))
 
 
+def shown(sums: SecureSums) -> frozenset[int]:
+    """The groups whose sums the server has seen although they are none: a fault of theirs shows in the opened sum."""
+    return frozenset(group for fault in sums.faults if fault.kind in ("range", "vectors") for group in fault.groups)
+
+
 def _record(
-    round: int, purpose: str, one: GroupSum, weights: Mapping[str, int] | None, refused: Mapping[int, str], model: str
+    round: int,
+    purpose: str,
+    one: GroupSum,
+    weights: Mapping[str, int] | None,
+    refused: Mapping[int, str],
+    model: str,
+    seen: Collection[int],
 ) -> AggregateRecord:
     members = tuple(sorted(one.members))
+    lost: Literal["faulty", "erased", "refused"] = "refused" if one.group in refused else "erased"
     return AggregateRecord(
         round=round,
         purpose=purpose,
         members=members,
         weights=() if weights is None else tuple(float(weights[client]) for client in members),
-        status="open" if one.status == "open" else "refused" if one.group in refused else "erased",
+        status="open" if one.status == "open" else "faulty" if one.group in seen else lost,
         reason=one.reason,
         dropped=dict(one.dropped),
         model=model,

@@ -1,7 +1,9 @@
 """From findings to decisions: who is kept, who is excluded, and the reason in plain words."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from fedgt.errors import RunHaltedError
 from fedgt.federation.findings import Finding, VerdictName
@@ -15,7 +17,8 @@ class Verdict:
 
     Attributes:
         client: Its id.
-        verdict: `keep`, `exclude`, `undecided` (the tests cannot tell) or `untested` (in no group with an outcome).
+        verdict: `keep`, `exclude`, `suspicious` (it stands out, but no harm is shown), `undecided` (the tests cannot tell)
+            or `untested` (in no group with an outcome).
         excluded: Whether it is left out from now on.
         reason: Why, in plain words.
         posterior: P(malicious | t); NaN when nothing was tested.
@@ -95,15 +98,19 @@ def exclude(
     *,
     last: bool = True,
     silent: Mapping[str, str] | None = None,
+    faulty: Collection[int] = (),
 ) -> Exclusion:
     """Turn what a test found into exclusions; there is no silent "keep everybody".
 
     Args:
         grouping: Who sat where, with the members that the sums were really over.
         finding: What the test says.
-        policies: What follows where nobody can be cleared, where clients are undecided, and where they were not tested.
+        policies: What follows where nobody can be cleared, where clients are suspicious or undecided, and where they were
+            not tested.
         last: Whether no further test follows: then `test-again` decides at minimum expected cost.
         silent: Client -> what happened, for those who took no part in the test through their own doing.
+        faulty: The groups whose sums are not used because a member has broken the rules: to be in one is no reason to be
+            left out, and if nothing can be compared without them, the run does not stop.
 
     Examples:
         >>> from fedgt import DecodeSettings, ErrorRates, Grouping, Outcomes, named_design
@@ -118,14 +125,27 @@ def exclude(
     follow = not finding.undecidable or (finding.accuses and policies.on_undecidable == "follow-decoder")
     waits = policies.on_undecided == "test-again" and not last
     decides = policies.on_undecided != "keep" and not waits
+    settled = not (waits and finding.undecided.any())
     verdicts = tuple(
-        _verdict(grouping, finding, policies, column, follow=follow, decides=decides, silent=silent or {})
+        _verdict(
+            grouping,
+            finding,
+            policies,
+            column,
+            follow=follow,
+            decides=decides,
+            settled=settled,
+            silent=silent or {},
+            faulty=faulty,
+        )
         for column in range(grouping.design.clients)
     )
     nobody_left = all(v.excluded for v in verdicts)
     end = "; nobody is left, so the run stops" if nobody_left else ""
     if finding.undecidable:
-        stop = policies.on_undecidable == "stop"
+        # Whoever spoils so many sums that nothing can be compared must not be able to stop the run.
+        spoilt = bool(faulty) and bool(np.isnan(finding.posterior).all())
+        stop = policies.on_undecidable == "stop" and not spoilt
         action = (
             "the run stops here"
             if stop
@@ -133,14 +153,20 @@ def exclude(
             if follow
             else "everybody is kept"
         )
+        why = "because members have spoilt the sums" if spoilt else "as the policy says"
         return Exclusion(
             verdicts=verdicts,
             halt=stop or nobody_left,
-            reason=f"{finding.reason}; {action}, as the policy says{end}",
+            reason=f"{finding.reason}; {action}, {why}{end}",
         )
     again = "; another test round is asked for" if finding.undecided.any() and waits else ""
     named = ", ".join(v.client for v in verdicts if v.excluded) or "nobody"
-    return Exclusion(verdicts=verdicts, halt=nobody_left, reason=f"{finding.reason}; left out: {named}{again}{end}")
+    odd = ", ".join(v.client for v in verdicts if v.verdict == "suspicious")
+    said = f"{finding.reason}; left out: {named}" + (f"; suspicious: {odd}" if odd else "")
+    # A further test may tell: before it nobody has to look.
+    stop = bool(odd) and policies.on_suspicious == "stop" and not again
+    asks = "; the run stops, as the policy says, so that somebody looks at those who are suspicious" if stop else ""
+    return Exclusion(verdicts=verdicts, halt=nobody_left or stop, reason=f"{said}{again}{end}{asks}")
 
 
 def _verdict(
@@ -151,16 +177,23 @@ def _verdict(
     *,
     follow: bool,
     decides: bool,
+    settled: bool,
     silent: Mapping[str, str],
+    faulty: Collection[int],
 ) -> Verdict:
     client, groups = grouping.clients[column], grouping.design.groups_of(column)
     name, reason = finding.said[column]
     left_out = name == "exclude"
     if not finding.heard[column]:
         # Nobody is singled out when nobody could be tested.
-        name, reason, left_out = _untested(client, groups, policies.on_untested if follow else "keep", silent)
+        policy = policies.on_untested if follow else "keep"
+        spoilt = client not in silent and any(group in faulty for group in groups)
+        name, reason, left_out = _spoilt() if spoilt else _untested(client, groups, policy, silent)
     elif not follow:
         name, reason, left_out = "undecided", finding.unclear[column], False
+    elif finding.suspicious[column]:
+        left_out = policies.on_suspicious == "exclude" and settled
+        reason += f"; {'left out' if left_out else 'kept'}, as the policy says"
     elif finding.undecided[column]:
         evades = client in silent and policies.on_untested != "keep"
         left_out = evades or (decides and bool(finding.flagged[column]))
@@ -180,6 +213,10 @@ def _verdict(
         log_odds=float(finding.log_odds[column]),
         groups=groups,
     )
+
+
+def _spoilt() -> tuple[VerdictName, str, bool]:
+    return "untested", "none of its groups has an outcome, because members have broken the rules; kept, untested", False
 
 
 def _untested(

@@ -37,6 +37,15 @@ class FlowerTransport:
 
     Raises:
         SpecError: If no client is named.
+
+    Examples:
+        >>> from fedgt import TrainedModel
+        >>> from fedgt.flower import FlowerTransport, InProcessGrid, client_app
+        >>> app = client_app(lambda parameters, round, context: TrainedModel(parameters=dict(parameters), samples=10))
+        >>> grid = InProcessGrid(app, {1: {"fedgt-client": "ada"}, 2: {"fedgt-client": "bob"}})
+        >>> transport = FlowerTransport(grid, ["ada", "bob"], poll=0.01)
+        >>> isinstance(transport, FlowerTransport)
+        True
     """
 
     def __init__(

@@ -24,6 +24,14 @@ class InProcessGrid(Grid):
         app: The ClientApp of all nodes.
         nodes: Node id -> its node config.
         run_config: The same for all.
+
+    Examples:
+        >>> from fedgt import TrainedModel
+        >>> from fedgt.flower import InProcessGrid, client_app
+        >>> app = client_app(lambda parameters, round, context: TrainedModel(parameters=dict(parameters), samples=10))
+        >>> grid = InProcessGrid(app, {1: {"fedgt-client": "ada"}, 2: {"fedgt-client": "bob"}})
+        >>> sorted(grid.get_node_ids())
+        [1, 2]
     """
 
     def __init__(

@@ -19,6 +19,15 @@ def adaptive(strategy: FedAdam | FedYogi | FedAdagrad) -> NextModel:
 
     Raises:
         SpecError: If the strategy is another one: give a function (old model, mean model) -> new model instead.
+
+    Examples:
+        >>> import numpy as np
+        >>> from flwr.serverapp.strategy import FedAdam
+        >>> from fedgt.flower import adaptive
+        >>> next_model = adaptive(FedAdam(eta=0.1))  # for `FederationRun(next_model=...)`
+        >>> old, mean = {"weight": np.zeros(2)}, {"weight": np.ones(2)}
+        >>> bool(next_model(old, mean)["weight"].min() > 0)
+        True
     """
     if not isinstance(strategy, FedAdam | FedYogi | FedAdagrad):
         raise SpecError(f"{type(strategy).__name__} is not FedAdam, FedYogi or FedAdagrad: give a function of your own")

@@ -25,6 +25,11 @@ def inputs_of(config: Mapping[str, bool | float | int | str]) -> dict[str, str]:
 
     Args:
         config: `context.run_config`.
+
+    Examples:
+        >>> from fedgt.flower import inputs_of
+        >>> inputs_of({"learning-rate": 0.05}) == inputs_of({"learning-rate": 0.06})
+        False
     """
     if not config:
         return {}

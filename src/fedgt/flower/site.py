@@ -39,6 +39,11 @@ class Site:
         journal: A file that remembers what was answered and signed over messages, runs and restarts; needed with
             credentials. Next to it stands a folder with one empty file per message, so that no suspended state is ever
             used twice.
+
+    Examples:
+        >>> from fedgt.flower import Site
+        >>> Site(client="ada").credentials is None  # anonymous mode, for simulations
+        True
     """
 
     client: str
@@ -57,6 +62,13 @@ def site_of(context: Context) -> Site:
 
     Raises:
         SpecError: If there is no name, only one of key and registry, or a file cannot be read.
+
+    Examples:
+        >>> from flwr.app import Context, RecordDict
+        >>> from fedgt.flower import site_of
+        >>> node = {"fedgt-client": "ada"}
+        >>> site_of(Context(run_id=1, node_id=1, node_config=node, state=RecordDict(), run_config={})).client
+        'ada'
     """
     config = context.node_config
     name = config.get("fedgt-client")
@@ -93,6 +105,19 @@ def client_app(
         train: Trains locally; called once per round, in the process that answers stage "masked".
         site: Who this node is.
         minimum_group_size: Refuse sums over fewer clients than this; the policy's own limit holds as well.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import FederationRun, TrainedModel
+        >>> from fedgt.flower import FlowerTransport, InProcessGrid, client_app
+        >>> def train(parameters, round, context):
+        ...     return TrainedModel(parameters={"weight": parameters["weight"] + 1.0}, samples=10)
+        >>> names = ["ada", "bob", "cleo", "dan"]
+        >>> grid = InProcessGrid(client_app(train), {node: {"fedgt-client": name} for node, name in enumerate(names, 1)})
+        >>> transport = FlowerTransport(grid, names, poll=0.01)
+        >>> run = FederationRun(transport, privacy=4, samples=dict.fromkeys(names, 10), rounds=1)
+        >>> [step.parameters["weight"].round(3).tolist() for step in run.rounds({"weight": np.zeros(2)})]
+        [[1.0, 1.0]]
     """
     app = ClientApp()
     register(app, train, site=site, minimum_group_size=minimum_group_size)
@@ -102,7 +127,17 @@ def client_app(
 def register(
     app: ClientApp, train: TrainFunction, *, site: Callable[[Context], Site] = site_of, minimum_group_size: int = 2
 ) -> None:
-    """Add the handlers of all stages to an app; arguments as for `client_app`."""
+    """Add the handlers of all stages to an app; arguments as for `client_app`.
+
+    Examples:
+        >>> from flwr.clientapp import ClientApp
+        >>> from fedgt import TrainedModel
+        >>> from fedgt.flower import register
+        >>> app = ClientApp()  # one of yours, with other handlers
+        >>> register(app, lambda parameters, round, context: TrainedModel(parameters=dict(parameters), samples=10))
+        >>> isinstance(app, ClientApp)
+        True
+    """
 
     def stage(message: Message, context: Context, name: str) -> Message:
         me = site(context)

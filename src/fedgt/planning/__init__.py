@@ -12,7 +12,7 @@ from fedgt.planning.graded_search import GradedDesign, certify, search_graded
 from fedgt.planning.margin import Margin, draw_trials, margin, wrong_under_noise
 from fedgt.planning.nested_groups import nested_groups
 from fedgt.planning.picture import draw_tradeoff
-from fedgt.planning.plan_file import Plan, make_plan, plan_of, plan_schema, plan_text, read_plan, write_plan
+from fedgt.planning.plan_file import Plan, make_plan, plan_schema, read_plan, write_plan
 from fedgt.planning.power import Power, detection_power
 from fedgt.planning.search import RULES, SearchResult, search
 from fedgt.planning.ties import Ties, ties
@@ -42,9 +42,7 @@ __all__ = [
     "make_plan",
     "margin",
     "nested_groups",
-    "plan_of",
     "plan_schema",
-    "plan_text",
     "read_plan",
     "require_possible",
     "search",

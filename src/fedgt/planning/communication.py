@@ -42,6 +42,13 @@ class Communication:
         client_up: The most that one client sends.
         paper_ratio: m x max |P_j|, the model transfers as section IV.E counts them, over n, one secure sum of everybody.
         ratio: Our bytes, up and down, over those of one sum of everybody in the same protocol.
+
+    Examples:
+        >>> from fedgt import named_design
+        >>> from fedgt.planning import communication
+        >>> one_sum, eight = (communication(named_design(name)) for name in ("single-group-15", "bch-15x8"))
+        >>> eight.bytes_up > one_sum.bytes_up
+        True
     """
 
     secure_sums: int
@@ -77,6 +84,13 @@ def communication(
     Raises:
         ShapeError: If the ids do not fit the design, or floats of that width do not exist.
         SpecError: If the fixed point makes no sense.
+
+    Examples:
+        >>> from fedgt import named_design
+        >>> from fedgt.planning import communication
+        >>> cost = communication(named_design("bch-15x8"))
+        >>> cost.secure_sums, cost.client_up > 100_000  # bytes that one client sends
+        (8, True)
     """
     if float_bytes not in (2, 4, 8):
         raise ShapeError(f"floats of {float_bytes} bytes; 2, 4 or 8 is needed")

@@ -37,6 +37,12 @@ class Demands:
 
     Raises:
         SpecError: If a value is out of its range.
+
+    Examples:
+        >>> from fedgt.planning import Demands
+        >>> demands = Demands(clients=10, privacy=3, max_malicious=2)
+        >>> demands.groups_needed, demands.groups_limit
+        (2, 8)
     """
 
     clients: int
@@ -106,6 +112,15 @@ def require_possible(demands: Demands) -> None:
 
     Raises:
         DesignError: With the demand that binds, and the nearest that the bounds do not rule out.
+
+    Examples:
+        >>> from fedgt.planning import Demands, require_possible
+        >>> require_possible(Demands(clients=10, privacy=3, max_malicious=2))
+        >>> try:
+        ...     require_possible(Demands(clients=10, privacy=9, max_malicious=4))
+        ... except ValueError:
+        ...     print("no design meets these demands")
+        no design meets these demands
     """
     n, r, q, limit = demands.clients, demands.privacy, demands.max_malicious, demands.groups_limit
     if demands.evidence == "graded":

@@ -46,6 +46,13 @@ class Figures:
         standard_error: Of `expected_mean`; 0 where exact.
         margin: Graded evidence: the smallest separation of two sets that are not tied, in standard deviations of one
             client's model per unit of attack; None for binary outcomes.
+
+    Examples:
+        >>> from fedgt import named_design
+        >>> from fedgt.planning import Figures
+        >>> figures = Figures(design=named_design("bch-15x8"), r=4, r_exact=True, max_malicious=5, expected_mean=1.4)
+        >>> figures.groups, figures.gains
+        (8, (-8, 4, 5.0, -1.4))
     """
 
     design: Design
@@ -83,6 +90,12 @@ class Evaluation:
             their sum is known, NaN; where time was up, all three are.
         accused: float64[max_malicious + 1]: expected benign clients flagged, by n_m; NaN likewise.
         wrong: float64[max_malicious + 1]: both together.
+
+    Examples:
+        >>> from fedgt.planning import Demands, search
+        >>> found = search(Demands(clients=8, privacy=2, max_malicious=1), effort=0.1, draws=1)
+        >>> found.recommended.r_after >= 2, found.recommended.keeps_promise  # nobody is expected to be missing
+        (True, 1.0)
     """
 
     figures: Figures
@@ -111,6 +124,14 @@ class Memory:
 
     Raises:
         SpecError: If the file cannot be read or written, or is no such file.
+
+    Examples:
+        >>> from fedgt.planning import Demands, Memory, search
+        >>> memory = Memory()  # with a path, a search that was interrupted goes on where it stopped
+        >>> demands = Demands(clients=8, privacy=2, max_malicious=1)
+        >>> first, second = (search(demands, effort=0.1, draws=1, memory=memory) for _ in range(2))
+        >>> first.recommended.design.name == second.recommended.design.name
+        True
     """
 
     def __init__(self, path: Path | None = None) -> None:

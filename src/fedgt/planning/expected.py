@@ -42,6 +42,13 @@ class ExpectedErrors:
         accused: float64[k]: expected benign clients that are flagged.
         standard_error: float64[k]: of missed + accused; 0 where exact.
         exact: Whether all outcomes were counted.
+
+    Examples:
+        >>> from fedgt import ErrorRates, named_design
+        >>> from fedgt.planning import expected
+        >>> errors = expected(named_design("bch-15x8"), ErrorRates.symmetric(0.05), malicious=[3], largest=5)
+        >>> errors.exact, errors.strategy
+        (True, 'bayes')
     """
 
     strategy: Strategy
@@ -90,6 +97,13 @@ def expected(
         CalibrationError: If the design is too large to count and no `rng` was given.
         DesignError: If an exact decoder does not fit into memory.
         OutOfTimeError: If the deadline passed.
+
+    Examples:
+        >>> from fedgt import ErrorRates, named_design
+        >>> from fedgt.planning import expected
+        >>> errors = expected(named_design("bch-15x8"), ErrorRates.symmetric(0.05), malicious=[1, 3], largest=5)
+        >>> errors.missed.round(2).tolist()
+        [0.13, 1.26]
     """
     _check(design, strategy, malicious, largest, samples, beta)
     decoder_rates = rates if assumed is None else assumed
@@ -117,6 +131,12 @@ def least_wrong(design: Design, rates: ErrorRates, largest: int) -> float:
 
     Raises:
         CalibrationError: If clients x 2^groups exceeds `MAX_TABLE`.
+
+    Examples:
+        >>> from fedgt import ErrorRates, named_design
+        >>> from fedgt.planning import least_wrong
+        >>> round(least_wrong(named_design("bch-15x8"), ErrorRates.symmetric(0.05), 5), 2)
+        1.83
     """
     if design.clients << design.groups > MAX_TABLE:
         raise CalibrationError(

@@ -44,6 +44,14 @@ class GradedDesign:
         margin_n_max: n_max, or less where n_max has too many sets.
         noisy_wrong: float64[margin_n_max + 1]: the sampled mean number of wrong clients under noise for each number of
             malicious clients (`wrong_under_noise`).
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.planning import certify
+        >>> found = certify(named_design("graded-15x10-b"), 2, rng=np.random.default_rng(0), per_size=50)
+        >>> found.support_with_sum.r <= found.support.r  # one more sum of the same models never adds privacy
+        True
     """
 
     design: Design
@@ -86,6 +94,14 @@ def certify(
 
     Raises:
         DesignError: If n_max is out of range or has more than 3 million sets.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.planning import certify
+        >>> found = certify(named_design("graded-15x10-b"), 2, rng=np.random.default_rng(0), per_size=50)
+        >>> found.support.r
+        4
     """
     support = minimum_support(design.matrix)
     with_sum = minimum_support(np.vstack([design.matrix, np.ones(design.clients)]))
@@ -151,6 +167,15 @@ def search_graded(
 
     Raises:
         DesignError: If a demand is impossible by counting; the message names it and the nearest possible value.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.planning import search_graded
+        >>> found = search_graded(
+        ...     8, 5, privacy=2, n_max=2, rng=np.random.default_rng(0), restarts=1, moves=20, polish=5
+        ... )
+        >>> found.design.groups, found.support.r >= 2
+        (5, True)
     """
     demands = _demands(clients, groups, privacy, size_range, privacy_with_sum)
     n_max = _size_within(clients, (clients - 1) // 2, 40_000) if n_max is None else n_max

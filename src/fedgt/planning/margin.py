@@ -39,6 +39,13 @@ class Margin:
             of such a set and what another set that is not tied with it can explain with a step of its own (at least 0), in
             units of s per unit of theta: with step theta the two are |theta| separation / s standard deviations apart.
             Sets without a direction (nobody; the same fraction of every group) are left out: inf where none is left.
+
+    Examples:
+        >>> from fedgt import named_design
+        >>> from fedgt.planning import margin, ties
+        >>> design = named_design("graded-15x10-b")
+        >>> margin(design, ties(design, 2)).separation.round(2).tolist()
+        [inf, 0.33, 0.36]
     """
 
     angle: float
@@ -61,6 +68,14 @@ def margin(
     Raises:
         DesignError: If there are more than 200000 directions.
         ShapeError: If weights or samples are not one positive integer per client.
+
+    Examples:
+        >>> from fedgt import named_design
+        >>> from fedgt.planning import margin, ties
+        >>> design = named_design("graded-15x10-b")
+        >>> found = margin(design, ties(design, 2))
+        >>> round(found.angle, 3), len(found.pair)
+        (0.473, 2)
     """
     moves = whitened_moves(design, weights=weights, samples=samples)
     sets = found.sets
@@ -104,7 +119,14 @@ class NoiseTrials:
 
 
 def draw_trials(clients: int, n_max: int, per_size: int, *, rng: np.random.Generator) -> NoiseTrials:
-    """Uniform sets of each size 0..n_max, `per_size` of each, with standard normal noise for every client."""
+    """Uniform sets of each size 0..n_max, `per_size` of each, with standard normal noise for every client.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.planning import draw_trials
+        >>> draw_trials(15, 2, 100, rng=np.random.default_rng(0)).sets.shape
+        (300, 15)
+    """
     sizes = np.repeat(np.arange(n_max + 1), per_size)
     rank = rng.permuted(np.tile(np.arange(clients), (len(sizes), 1)), axis=1)
     return NoiseTrials(
@@ -138,6 +160,15 @@ def wrong_under_noise(
 
     Raises:
         ShapeError: As `margin`.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt import named_design
+        >>> from fedgt.planning import draw_trials, ties, wrong_under_noise
+        >>> design = named_design("graded-15x10-b")
+        >>> trials = draw_trials(15, 2, 100, rng=np.random.default_rng(0))
+        >>> wrong_under_noise(design, ties(design, 2), trials).shape  # for no, one and two attackers
+        (3,)
     """
     root = np.sqrt(np.asarray(check_weights(design, samples, what="samples"), dtype=np.float64))
     moves = whitened_moves(design, weights=weights, samples=samples)

@@ -33,6 +33,16 @@ def draw_tradeoff(path: Path, result: SearchResult) -> None:
     Raises:
         SpecError: As `check_picture`.
         OSError: If the file cannot be written.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.planning import Demands, draw_tradeoff, search
+        >>> found = search(Demands(clients=8, privacy=2, max_malicious=1), effort=0.1, draws=1)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     draw_tradeoff(Path(folder) / "designs.svg", found)
+        ...     [path.name for path in Path(folder).iterdir()]
+        ['designs.svg']
     """
     check_picture(path)
     import matplotlib as mpl

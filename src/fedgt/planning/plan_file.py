@@ -84,6 +84,13 @@ class Plan(_Part):
 
     Raises:
         ValidationError: If a field is wrong, or parts do not fit one another.
+
+    Examples:
+        >>> from fedgt.planning import Demands, make_plan, search
+        >>> demands = Demands(clients=8, privacy=2, max_malicious=1)
+        >>> plan = make_plan(search(demands, effort=0.1, draws=1).recommended.figures, demands)
+        >>> plan.version, plan.evidence
+        (1, 'binary')
     """
 
     version: Literal[1] = Field(1, description="Of this format.")
@@ -171,6 +178,13 @@ def make_plan(
 
     Raises:
         DesignError: If the design does not keep the demanded privacy.
+
+    Examples:
+        >>> from fedgt.planning import Demands, make_plan, search
+        >>> demands = Demands(clients=8, privacy=2, max_malicious=1)
+        >>> plan = make_plan(search(demands, effort=0.1, draws=1).recommended.figures, demands)
+        >>> plan.privacy.promised, len(plan.design.matrix[0])
+        (2, 8)
     """
     return Plan(
         evidence=demands.evidence,
@@ -239,7 +253,19 @@ def _certificate(design: Design, privacy: int) -> PrivacyPart:
 
 
 def write_plan(path: Path, plan: Plan) -> None:
-    """Write a plan as JSON: one line per row of the matrix, fields that are not set left out."""
+    """Write a plan as JSON: one line per row of the matrix, fields that are not set left out.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.planning import Demands, make_plan, search, write_plan
+        >>> demands = Demands(clients=8, privacy=2, max_malicious=1)
+        >>> plan = make_plan(search(demands, effort=0.1, draws=1).recommended.figures, demands)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_plan(Path(folder) / "plan.json", plan)
+        ...     [path.name for path in Path(folder).iterdir()]
+        ['plan.json']
+    """
     write_text(path, plan_text(plan))
 
 
@@ -259,6 +285,17 @@ def read_plan(path: Path) -> Plan:
     Raises:
         SpecError: If the file cannot be read, a field is missing, unknown or wrong, or the stated privacy is not that of the
             matrix; the message names the field.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.planning import Demands, make_plan, read_plan, search, write_plan
+        >>> demands = Demands(clients=8, privacy=2, max_malicious=1)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "plan.json"
+        ...     write_plan(path, make_plan(search(demands, effort=0.1, draws=1).recommended.figures, demands))
+        ...     read_plan(path).privacy.promised  # the design is checked against the promise
+        2
     """
     text = read_text(path, "plan", largest=_LARGEST_FILE)
     try:
@@ -289,7 +326,13 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def plan_schema() -> Mapping[str, Any]:
-    """The JSON schema of `plan.json`."""
+    """The JSON schema of `plan.json`.
+
+    Examples:
+        >>> from fedgt.planning import plan_schema
+        >>> "design" in plan_schema()["properties"]
+        True
+    """
     return Plan.model_json_schema()
 
 

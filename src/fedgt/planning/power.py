@@ -38,6 +38,11 @@ class Power:
         found: The share of the attackers that is accused, over runs with 1 to `n_max` of them, every number alike.
         wronged: Honest clients accused in such a run, in the mean.
         n_max: The most attackers that were tried.
+
+    Examples:
+        >>> from fedgt.planning import Power
+        >>> Power(found=0.9, wronged=0.1, n_max=3).found
+        0.9
     """
 
     found: float

@@ -66,6 +66,12 @@ class SearchResult:
         planned: How many would have been with enough time.
         seconds: The time that the search had; it was enough if it looked at all that was planned.
         seed: Of the search.
+
+    Examples:
+        >>> from fedgt.planning import Demands, search
+        >>> found = search(Demands(clients=8, privacy=2, max_malicious=1), effort=0.1, draws=1)
+        >>> found.recommended in found.front
+        True
     """
 
     demands: Demands
@@ -112,6 +118,12 @@ def search(
     Raises:
         SpecError: If the effort is not positive.
         DesignError: If no design can meet the demands, or none was found: with the demand that binds and what is nearest.
+
+    Examples:
+        >>> from fedgt.planning import Demands, search
+        >>> found = search(Demands(clients=8, privacy=2, max_malicious=1), effort=0.1, draws=1)
+        >>> found.recommended.figures.r >= 2, found.looked_at > 0
+        (True, True)
     """
     if not 0 < effort < np.inf:
         raise SpecError(f"effort = {effort}; a finite number above 0 is needed")

@@ -42,6 +42,12 @@ class Ties:
         expected_wrong: float64[n_max + 1]: the expected number of missed and falsely accused clients, noise-free, when
             n_m = q clients drawn uniformly are malicious and a smallest set of the tie is accused.
         tied: int64[n_max + 1]: how many sets of each size are tied with another set of at most n_max clients.
+
+    Examples:
+        >>> from fedgt import named_design
+        >>> from fedgt.planning import ties
+        >>> ties(named_design("graded-15x10-b"), 3).expected_wrong.tolist()  # no two sets look alike
+        [0.0, 0.0, 0.0, 0.0]
     """
 
     sets: BitArray
@@ -74,6 +80,13 @@ def ties(design: Design, n_max: int, *, weights: Sequence[int] | None = None) ->
     Raises:
         DesignError: If n_max is out of range, or there are more than 3 million sets.
         ShapeError: If the weights are not one positive integer per client.
+
+    Examples:
+        >>> from fedgt import named_design
+        >>> from fedgt.planning import ties
+        >>> found = ties(named_design("bch-15x8"), 3)
+        >>> len(found.sets), found.tied.tolist()
+        (576, [0, 2, 5, 15])
     """
     check_sets(design, n_max)
     rows = [[a * w for a, w in zip(row, check_weights(design, weights), strict=True)] for row in design.matrix.tolist()]

@@ -55,7 +55,7 @@ class ClientRow(_Row):
 
     id: str
     excluded: bool
-    verdict: Literal["keep", "exclude", "undecided", "untested"]
+    verdict: Literal["keep", "exclude", "suspicious", "undecided", "untested"]
     reason: str
     posterior: JsonNumber = Field(description="P(malicious | outcomes); null when nothing was tested.")
     log_odds: JsonNumber = Field(description="log P(benign | t) - log P(malicious | t), in nats.")
@@ -86,7 +86,7 @@ class AggregateRow(_Row):
     purpose: str
     members: tuple[str, ...]
     weights: tuple[float, ...] = Field(description="Real weights in member order; empty when only clients know them.")
-    status: Literal["open", "erased", "refused"]
+    status: Literal["open", "faulty", "erased", "refused"]
     reason: str
     dropped: dict[str, str]
     model: str = Field("", description="SHA-256 of the global model: sums about one model can be combined.")

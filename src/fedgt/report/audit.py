@@ -51,7 +51,7 @@ _KNOWN_GRADED_FIELDS = {
     "label",
 }
 _SIMULATION_SECTIONS = ("attack", "faults")
-_ORDER = {"exclude": 0, "undecided": 1, "untested": 2, "keep": 3}
+_ORDER = {"exclude": 0, "suspicious": 1, "undecided": 2, "untested": 3, "keep": 4}
 
 
 def audit(folder: Path) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def _opened_by_model(aggregates: Sequence[Mapping[str, Any]]) -> dict[int, list[
     first: dict[object, int] = {}
     sets: dict[int, list[Mapping[str, Any]]] = {}
     for row in aggregates:
-        if row["status"] == "open":
+        if row["status"] in ("open", "faulty"):  # what was seen is known, whether or not it was used
             number = first.setdefault(row.get("model") or row["round"], row["round"])
             sets.setdefault(number, []).append(row)
     return sets

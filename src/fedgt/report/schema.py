@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fedgt.record.result import JsonNumber
 
-Verdict = Literal["keep", "exclude", "undecided", "untested"]
+Verdict = Literal["keep", "exclude", "suspicious", "undecided", "untested"]
 Outcome = Literal["negative", "positive", "erased"]
 Truth = Literal["malicious", "faulty", "benign"]
 
@@ -286,7 +286,7 @@ class AggregatePart(_Part):
 
     round: int
     purpose: str
-    status: Literal["open", "erased", "refused"]
+    status: Literal["open", "faulty", "erased", "refused"]
     reason: str
     size: int
     members: list[str]
@@ -343,7 +343,7 @@ class NotOpenedPart(_Part):
 
     round: int
     purpose: str
-    status: Literal["erased", "refused"]
+    status: Literal["faulty", "erased", "refused"]
     reason: str
 
 

@@ -33,6 +33,11 @@ def quorum(clients: int, *, colluders: int) -> int:
     Args:
         clients: N, all clients of the registry, whether or not they take part: it must not shrink with those who do.
         colluders: c, how many of them may work together with a server that lies.
+
+    Examples:
+        >>> from fedgt.secagg import quorum
+        >>> quorum(15, colluders=1)  # signatures under one agreement
+        9
     """
     return min((clients + colluders) // 2 + 1, clients)
 
@@ -85,6 +90,25 @@ class Link:
         model: The hash of the global model, as in the plan.
         weights: Client -> weight, of everybody who is alive in some group.
         groups: The sums, in the order of the plan.
+
+    Examples:
+        >>> from fedgt.secagg import Link
+        >>> from fedgt.secagg.agreement import OpenedGroup
+        >>> digest = "0" * 64
+        >>> link = Link(
+        ...     number=1,
+        ...     previous=digest,
+        ...     plan=digest,
+        ...     run="example",
+        ...     round=1,
+        ...     purpose="training",
+        ...     task="mean",
+        ...     model=digest,
+        ...     weights={"ada": 1, "bob": 1},
+        ...     groups=(OpenedGroup(group=0, alive=("ada", "bob"), dropped=(), keys=digest),),
+        ... )
+        >>> Link.from_json(link.to_json()) == link
+        True
     """
 
     number: int

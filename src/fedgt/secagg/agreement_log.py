@@ -36,6 +36,13 @@ class AgreementLog:
 
     Raises:
         SpecError: If the folder cannot be read, or does not hold such a log.
+
+    Examples:
+        >>> from fedgt.secagg import AgreementLog, Identity, Registry
+        >>> server, ada = Identity.generate("server"), Identity.generate("ada")
+        >>> log = AgreementLog(Registry(server=server.public, clients={"ada": ada.public}))  # give it a folder
+        >>> isinstance(log, AgreementLog)
+        True
     """
 
     def __init__(self, registry: Registry, folder: Path | None = None) -> None:

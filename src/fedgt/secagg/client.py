@@ -63,6 +63,27 @@ class ClientSession:
     Raises:
         ProtocolError: If the minimum is below 1.
         SpecError: If the id cannot be one, or the credentials are another client's.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.errors import ProtocolError
+        >>> from fedgt.secagg import ClientSession, RoundPlan, ServerSession, fit_fixed_point, tensor_specs
+        >>> plan = RoundPlan(
+        ...     run="example",
+        ...     round=1,
+        ...     purpose="training",
+        ...     groups=(("ada", "bob"),),
+        ...     thresholds=(2,),
+        ...     weights={"ada": 1, "bob": 1},
+        ...     encoding=fit_fixed_point(clip=8.0, fraction_bits=24, weight_sum=2),
+        ...     tensors=tensor_specs({"weight": np.zeros(2)}),
+        ... )
+        >>> asked = ServerSession(plan).keys()["ada"]
+        >>> try:
+        ...     ClientSession("ada", minimum_group_size=3).keys(asked)
+        ... except ProtocolError:
+        ...     print("ada joins no sum of fewer than three")
+        ada joins no sum of fewer than three
     """
 
     def __init__(

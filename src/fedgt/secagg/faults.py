@@ -22,6 +22,12 @@ class Fault:
             groups, fits the sums and the answers.
         groups: The groups; their sums are erased.
         suspects: Everybody in them, sorted.
+
+    Examples:
+        >>> from fedgt.secagg import Fault
+        >>> fault = Fault(kind="range", groups=(2,), suspects=("ada", "bob", "cleo"))
+        >>> fault.suspects  # somebody of them, and nobody knows who: being named here is no reason to be left out
+        ('ada', 'bob', 'cleo')
     """
 
     kind: Literal["range", "vectors"]

@@ -38,6 +38,13 @@ class FixedPoint:
         SpecError: If the clip is not a positive finite number, the ring is neither 32 nor 64 bits wide, or the entries
             would have no level or more levels than float64 can tell apart.
         ModulusOverflowError: If a single entry does not fit into the ring.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.secagg import FixedPoint
+        >>> encoding = FixedPoint(clip=8.0, fraction_bits=24, ring_bits=32)
+        >>> encoding.ring_bits
+        32
     """
 
     clip: float
@@ -190,6 +197,13 @@ def fit_fixed_point(
     Raises:
         SpecError: If the clip or the bits cannot be used.
         ModulusOverflowError: If the worst-case sum fits into no allowed ring; the message shows the arithmetic.
+
+    Examples:
+        >>> from fedgt.secagg import fit_fixed_point
+        >>> fit_fixed_point(clip=8.0, fraction_bits=24, weight_sum=4).ring_bits
+        32
+        >>> fit_fixed_point(clip=8.0, fraction_bits=24, weight_sum=1500).ring_bits  # the sums would not fit into 32 bits
+        64
     """
     for bits in RING_BITS if ring_bits is None else (ring_bits,):
         # Of two rings the larger, unless the smaller has a bit to spare: a sum that its members cannot reach is seen then.
@@ -221,6 +235,11 @@ def weiszfeld_encoding(*, update_clip: float, smoothing: float, members: int) ->
 
     Raises:
         SpecError: If the clip or the smoothing is not positive and finite, or the range is too large to encode.
+
+    Examples:
+        >>> from fedgt.secagg import weiszfeld_encoding
+        >>> weiszfeld_encoding(update_clip=8.0, smoothing=1e-6, members=15).ring_bits
+        64
     """
     for name, value in (("update_clip", update_clip), ("smoothing", smoothing)):
         if not (math.isfinite(value) and value > 0):

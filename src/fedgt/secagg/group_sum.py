@@ -26,6 +26,21 @@ class GroupSum:
         clipped: How many entries the members clipped, together; 0 if erased.
         beta_total: The sum of the Weiszfeld weights beta; None for task "mean" or if erased.
         faults: Client -> what it has provably done wrong when the group was opened, such as releasing a false share.
+
+    Examples:
+        >>> from fedgt.secagg import GroupSum
+        >>> erased = GroupSum(
+        ...     group=0,
+        ...     members=("ada", "bob"),
+        ...     dropped={"cleo": "no reply"},
+        ...     status="erased",
+        ...     reason="too few shares",
+        ...     total=None,
+        ...     weight=0,
+        ...     clipped=0,
+        ... )
+        >>> erased.total is None, erased.faults
+        (True, {})
     """
 
     group: int

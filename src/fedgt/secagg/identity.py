@@ -26,6 +26,12 @@ class Identity:
     Attributes:
         name: The id of the client, or what the server is called in messages.
         key: The Ed25519 private key.
+
+    Examples:
+        >>> from fedgt.secagg import Identity
+        >>> identity = Identity.generate("ada")  # the private key stays with its owner
+        >>> identity.name, len(identity.public)
+        ('ada', 32)
     """
 
     name: str
@@ -61,6 +67,13 @@ class Registry:
     Raises:
         SpecError: If a key is not one that its owner alone can sign for (`require_public_key`), an id cannot be used, two
             ids look alike, or two names share one key (one participant would count twice).
+
+    Examples:
+        >>> from fedgt.secagg import Identity, Registry
+        >>> server, ada, bob = (Identity.generate(name) for name in ("server", "ada", "bob"))
+        >>> registry = Registry(server=server.public, clients={"ada": ada.public, "bob": bob.public})
+        >>> sorted(registry.clients)
+        ['ada', 'bob']
     """
 
     server: bytes
@@ -92,6 +105,13 @@ class Credentials:
 
     Raises:
         SpecError: If the identity is neither the registry's server nor the client of that name.
+
+    Examples:
+        >>> from fedgt.secagg import Credentials, Identity, Registry
+        >>> server, ada = Identity.generate("server"), Identity.generate("ada")
+        >>> registry = Registry(server=server.public, clients={"ada": ada.public})
+        >>> Credentials(identity=ada, registry=registry).identity.name
+        'ada'
     """
 
     identity: Identity

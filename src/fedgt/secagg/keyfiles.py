@@ -33,6 +33,16 @@ def write_private_key(path: Path, identity: Identity) -> None:
 
     Raises:
         SpecError: If the file exists or cannot be written.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.secagg import Identity, read_private_key, write_private_key
+        >>> identity = Identity.generate("ada")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_private_key(Path(folder) / "ada.pem", identity)
+        ...     read_private_key(Path(folder) / "ada.pem", "ada").public == identity.public
+        True
     """
     pem = identity.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     try:
@@ -55,6 +65,15 @@ def read_private_key(path: Path, name: str) -> Identity:
     Raises:
         SpecError: If the file cannot be read, is open to others than its owner, or holds no Ed25519 private key; if the
             name cannot be an id.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.secagg import Identity, read_private_key, write_private_key
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_private_key(Path(folder) / "ada.pem", Identity.generate("ada"))
+        ...     read_private_key(Path(folder) / "ada.pem", "ada").name
+        'ada'
     """
     content = _read(path)
     if os.name == "posix" and path.stat().st_mode & _OTHERS:
@@ -73,6 +92,16 @@ def read_registry(path: Path) -> Registry:
 
     Raises:
         SpecError: If the file cannot be read, is not a registry, names no server, or two names share one key.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.secagg import Identity, add_to_registry, read_registry
+        >>> server = Identity.generate("server")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     add_to_registry(Path(folder) / "registry.json", server, server=True)
+        ...     read_registry(Path(folder) / "registry.json").server == server.public
+        True
     """
     server, clients = _parse(_read(path), path)
     if server is None:
@@ -85,6 +114,17 @@ def add_to_registry(path: Path, identity: Identity, *, server: bool) -> None:
 
     Raises:
         SpecError: If the file is no registry, the name or the key is in it already, or it has a server already.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.secagg import Identity, add_to_registry, read_registry
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "registry.json"
+        ...     add_to_registry(path, Identity.generate("server"), server=True)
+        ...     add_to_registry(path, Identity.generate("ada"), server=False)
+        ...     sorted(read_registry(path).clients)
+        ['ada']
     """
     known_server, clients = _parse(_read(path), path) if path.exists() else (None, {})
     if server and known_server is not None:

@@ -42,6 +42,11 @@ def default_threshold(size: int, *, colluders: int = 0) -> int:
 
     Raises:
         SpecError: If there are fewer colluders than none.
+
+    Examples:
+        >>> from fedgt.secagg import default_threshold
+        >>> default_threshold(4), default_threshold(4, colluders=1)
+        (3, 3)
     """
     if colluders < 0:
         raise SpecError(f"colluders is {colluders}; an integer from 0 is needed")
@@ -60,6 +65,11 @@ class TensorSpec:
 
     Raises:
         SpecError: If the name is empty or too long, a dimension is negative, or the kind is unknown.
+
+    Examples:
+        >>> from fedgt.secagg import TensorSpec
+        >>> TensorSpec(name="weight", shape=(10, 64)).size
+        640
     """
 
     name: str
@@ -95,6 +105,12 @@ def tensor_specs(parameters: Mapping[str, npt.NDArray[np.generic]]) -> tuple[Ten
     Raises:
         ShapeError: As `fedgt.types.require_model`.
         SpecError: As `TensorSpec`.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.secagg import tensor_specs
+        >>> [one.kind for one in tensor_specs({"weight": np.zeros((10, 64)), "batches": np.array(3)})]
+        ['mean', 'keep']
     """
     require_model(parameters)
     specs = []
@@ -132,6 +148,23 @@ class RoundPlan:
     Raises:
         SpecError: If anything above does not hold.
         ModulusOverflowError: If a worst-case sum does not fit into the ring.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.secagg import RoundPlan, default_threshold, fit_fixed_point, tensor_specs
+        >>> groups = (("ada", "bob", "cleo"), ("bob", "cleo", "dan"))
+        >>> plan = RoundPlan(
+        ...     run="example",
+        ...     round=1,
+        ...     purpose="test",
+        ...     groups=groups,
+        ...     thresholds=tuple(default_threshold(len(group), colluders=1) for group in groups),
+        ...     weights=dict.fromkeys(("ada", "bob", "cleo", "dan"), 1),
+        ...     encoding=fit_fixed_point(clip=8.0, fraction_bits=24, weight_sum=3),
+        ...     tensors=tensor_specs({"weight": np.zeros((2, 3))}),
+        ... )
+        >>> plan.thresholds, plan.colluders
+        ((3, 3), 1)
     """
 
     run: str

@@ -47,6 +47,12 @@ class ClientPolicy:
 
     Raises:
         SpecError: If a limit makes no sense.
+
+    Examples:
+        >>> from fedgt.secagg import ClientPolicy
+        >>> policy = ClientPolicy(privacy=4, colluders=1)  # this client signs no plan that promises less
+        >>> policy.largest_weight_ratio
+        20.0
     """
 
     minimum_group_size: int = 2
@@ -135,6 +141,16 @@ def read_policy(path: Path) -> ClientPolicy:
 
     Raises:
         SpecError: If the file cannot be read, has a limit that does not exist, or a value that makes no sense.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.secagg import read_policy
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "policy.toml"
+        ...     _ = path.write_text("privacy = 4")
+        ...     read_policy(path).privacy
+        4
     """
     content = read_text(path, "policy", largest=_LARGEST_FILE)
     try:

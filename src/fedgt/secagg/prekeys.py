@@ -36,6 +36,11 @@ class PrekeyRequest:
 
     Raises:
         ProtocolError: If it is anything but a name, a number and a number from 1 to `MOST_PREKEYS`.
+
+    Examples:
+        >>> from fedgt.secagg import PrekeyRequest
+        >>> PrekeyRequest(run="example", round=2, groups=8).groups
+        8
     """
 
     run: str
@@ -75,6 +80,12 @@ class Prekeys:
         client: Whose they are.
         request: For which run and round.
         keys: Number of the group -> keys.
+
+    Examples:
+        >>> from fedgt.secagg import PrekeyRequest, Prekeys
+        >>> prekeys = Prekeys.draw("ada", PrekeyRequest(run="example", round=2, groups=3))
+        >>> len(prekeys.published(None)) > 0  # the public halves; with credentials each is signed
+        True
     """
 
     def __init__(self, client: str, request: PrekeyRequest, keys: Mapping[int, GroupKeys]) -> None:

@@ -65,6 +65,26 @@ class ServerSession:
     Raises:
         SpecError: If the credentials are a client's.
         ProtocolError: If the seed is not the one of the plan.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.secagg import ClientSession, RoundPlan, ServerSession, fit_fixed_point, tensor_specs
+        >>> names = ("ada", "bob", "cleo")
+        >>> plan = RoundPlan(
+        ...     run="example",
+        ...     round=1,
+        ...     purpose="training",
+        ...     groups=(names,),
+        ...     thresholds=(3,),
+        ...     weights=dict.fromkeys(names, 1),
+        ...     encoding=fit_fixed_point(clip=8.0, fraction_bits=24, weight_sum=3),
+        ...     tensors=tensor_specs({"weight": np.zeros(2)}),
+        ... )
+        >>> server, clients = ServerSession(plan), {name: ClientSession(name) for name in names}
+        >>> asked = server.keys()  # one message for each client; a transport carries it
+        >>> replies = {name: clients[name].keys(message) for name, message in asked.items()}
+        >>> sorted(server.shares(replies))  # and so on, stage by stage: `fedgt.secure_sums` does all of them
+        ['ada', 'bob', 'cleo']
     """
 
     def __init__(

@@ -34,6 +34,20 @@ class RunTerms:
 
     Raises:
         SpecError: If groups come without thresholds or the reverse; if a name cannot be an id, or two look alike.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.secagg import RunTerms, tensor_specs
+        >>> terms = RunTerms(
+        ...     run="example",
+        ...     weights={"ada": 100, "bob": 100},
+        ...     clip=8.0,
+        ...     fraction_bits=24,
+        ...     tensors=tensor_specs({"weight": np.zeros((2, 3))}),
+        ...     privacy=2,
+        ... )
+        >>> terms.privacy
+        2
     """
 
     run: str

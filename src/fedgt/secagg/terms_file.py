@@ -26,6 +26,18 @@ def write_terms(path: Path, terms: RunTerms) -> None:
 
     Raises:
         SpecError: If the file exists or cannot be written.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import numpy as np
+        >>> from fedgt.secagg import RunTerms, tensor_specs, terms_in, write_terms
+        >>> tensors = tensor_specs({"weight": np.zeros((2, 3))})
+        >>> terms = RunTerms(run="example", weights={"ada": 1, "bob": 1}, clip=8.0, fraction_bits=24, tensors=tensors)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_terms(Path(folder) / "terms.json", terms)
+        ...     terms_in(Path(folder) / "terms.json").run
+        'example'
     """
     if path.exists():
         raise SpecError(f"{path} exists: terms that others may have signed are never overwritten, choose another file")
@@ -37,6 +49,23 @@ def sign_terms(path: Path, credentials: Credentials) -> RunTerms:
 
     Raises:
         SpecError: If the file holds no terms, or the credentials are the server's.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import numpy as np
+        >>> from fedgt.secagg import Credentials, Identity, Registry, RunTerms
+        >>> from fedgt.secagg import sign_terms, tensor_specs, terms_signers, write_terms
+        >>> server, ada = Identity.generate("server"), Identity.generate("ada")
+        >>> registry = Registry(server=server.public, clients={"ada": ada.public})
+        >>> tensors = tensor_specs({"weight": np.zeros((2, 3))})
+        >>> terms = RunTerms(run="example", weights={"ada": 1}, clip=8.0, fraction_bits=24, tensors=tensors)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "terms.json"
+        ...     write_terms(path, terms)
+        ...     _ = sign_terms(path, Credentials(identity=ada, registry=registry))
+        ...     terms_signers(path, registry)
+        ('ada',)
     """
     if credentials.serves:
         raise SpecError("terms bind clients, and are signed by clients: the server has no say in them")
@@ -56,6 +85,23 @@ def read_terms(path: Path, credentials: Credentials) -> RunTerms:
     Raises:
         SpecError: If the file holds no terms.
         SignatureError: If this client has not signed them, or too few have.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import numpy as np
+        >>> from fedgt.secagg import Credentials, Identity, Registry, RunTerms
+        >>> from fedgt.secagg import read_terms, sign_terms, tensor_specs, write_terms
+        >>> server, ada = Identity.generate("server"), Identity.generate("ada")
+        >>> credentials = Credentials(identity=ada, registry=Registry(server=server.public, clients={"ada": ada.public}))
+        >>> tensors = tensor_specs({"weight": np.zeros((2, 3))})
+        >>> terms = RunTerms(run="example", weights={"ada": 1}, clip=8.0, fraction_bits=24, tensors=tensors)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "terms.json"
+        ...     write_terms(path, terms)
+        ...     _ = sign_terms(path, credentials)
+        ...     read_terms(path, credentials).run
+        'example'
     """
     terms, _ = _load(path)
     signers = terms_signers(path, credentials.registry)
@@ -75,6 +121,20 @@ def terms_signers(path: Path, registry: Registry) -> tuple[str, ...]:
 
     Raises:
         SpecError: If the file holds no terms.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import numpy as np
+        >>> from fedgt.secagg import Identity, Registry, RunTerms, tensor_specs, terms_signers, write_terms
+        >>> server, ada = Identity.generate("server"), Identity.generate("ada")
+        >>> registry = Registry(server=server.public, clients={"ada": ada.public})
+        >>> tensors = tensor_specs({"weight": np.zeros((2, 3))})
+        >>> terms = RunTerms(run="example", weights={"ada": 1}, clip=8.0, fraction_bits=24, tensors=tensors)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_terms(Path(folder) / "terms.json", terms)
+        ...     terms_signers(Path(folder) / "terms.json", registry)  # nobody yet
+        ()
     """
     terms, signatures = _load(path)
     digest = bytes.fromhex(terms.digest)
@@ -93,6 +153,18 @@ def terms_in(path: Path) -> RunTerms:
 
     Raises:
         SpecError: If the file holds no terms.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import numpy as np
+        >>> from fedgt.secagg import RunTerms, tensor_specs, terms_in, write_terms
+        >>> tensors = tensor_specs({"weight": np.zeros((2, 3))})
+        >>> terms = RunTerms(run="example", weights={"ada": 1, "bob": 1}, clip=8.0, fraction_bits=24, tensors=tensors)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_terms(Path(folder) / "terms.json", terms)
+        ...     terms_in(Path(folder) / "terms.json") == terms  # whoever has signed them, or nobody
+        True
     """
     return _load(path)[0]
 

@@ -121,3 +121,20 @@ def test_a_common_factor_of_the_weights_of_a_group_or_of_all_sample_counts_chang
 def test_what_is_no_round_is_refused(weights: object, samples: object, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         contrasts(np.asarray(weights), np.asarray(samples))
+
+
+def test_whatever_clients_send_cancels_when_they_are_set_aside() -> None:
+    rng = np.random.default_rng(4)
+    rows = named_design("graded-15x10-b").matrix.astype(np.float64)
+    parts = contrasts(rows, np.full(15, 10.0))
+    gone = np.isin(np.arange(15), [2, 7, 11])
+    left = parts.without(gone)
+    assert left.size == parts.size - 3
+    clients = rng.normal(size=(15, 40))
+    shares = rows / rows.sum(axis=1, keepdims=True)
+    before = left.transform @ (shares @ clients)
+    clients[gone] = 100.0 * rng.normal(size=(3, 40))
+    np.testing.assert_allclose(left.transform @ (shares @ clients), before, atol=1e-9)
+    np.testing.assert_allclose(left.noise @ left.noise.T, np.eye(left.size), atol=1e-9)
+    assert parts.without(~gone | gone).size == 0
+    assert parts.without(gone & ~gone).size == parts.size

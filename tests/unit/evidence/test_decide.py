@@ -10,7 +10,8 @@ import pytest
 from fedgt.design import named_design
 from fedgt.errors import SpecError
 from fedgt.evidence import GradedDecoding, GradedEvidence, GradedScreen, decode_graded, graded_screen, sparse_prior
-from fedgt.evidence.decide import CONFIRMED, _judged
+from fedgt.evidence.attacks import Attack
+from fedgt.evidence.judge import CONFIRMED, judged
 from fedgt.evidence.sets import MAX_SETS
 from fedgt.experiment import make_spec
 from fedgt.experiment.simulation import simulate
@@ -69,6 +70,53 @@ def test_two_attacks_on_different_labels_are_both_found() -> None:
     found = decoded(drawn(shifts, rng=rng))
     assert np.flatnonzero(found.flagged).tolist() == [2, 4, 6, 9, 11]
     assert found.attacks == 2
+
+
+@pytest.mark.parametrize("malicious", [[4, 9, 13], [0, 3, 7, 10, 14]])
+def test_attackers_that_each_have_a_label_of_their_own_are_all_found(malicious: list[int]) -> None:
+    """They make no common line: each is found when those that are known are set aside."""
+    rng = np.random.default_rng(len(malicious))
+    classes = 2 * len(malicious)
+    clients = rng.normal(size=(15, classes, INPUTS))
+    for turn, client in enumerate(malicious):
+        push = 4.0 * rng.normal(size=INPUTS)
+        clients[client, 2 * turn] += push
+        clients[client, 2 * turn + 1] -= push
+    shares = DESIGN / DESIGN.sum(axis=1, keepdims=True)
+    losses = 0.5 + 0.02 * rng.normal(size=(len(DESIGN), classes))
+    losses[:, [2 * turn for turn in range(len(malicious))]] += 3.0 * shares[:, malicious]
+    screen = graded_screen(
+        np.tensordot(shares, clients, axes=1),
+        losses,
+        weights=DESIGN,
+        samples=np.full(15, 100.0),
+        erased=np.zeros(len(DESIGN), dtype=np.bool_),
+    )
+    found = decoded(screen)
+    assert np.flatnonzero(found.flagged).tolist() == malicious
+    assert len(malicious) - 1 <= found.attacks <= len(malicious)
+    assert found.more == (found.attacks < len(malicious))  # the last one is more likely than not, and not quite sure
+
+
+def test_where_something_is_left_nobody_is_cleared_and_nothing_is_certain() -> None:
+    """One clear attack, and another that is too faint to be named: it says so."""
+    said = 0
+    for seed in range(12):
+        rng = np.random.default_rng([60, seed])
+        shifts = attack([2, 6, 9], size=3.0, rng=rng)
+        shifts[[4, 11], 2] = 1.3 * rng.normal(size=INPUTS)
+        shifts[[4, 11], 3] = -shifts[[4, 11], 2]
+        found = decoded(drawn(shifts, rng=rng))
+        assert {2, 6, 9} <= set(np.flatnonzero(found.flagged).tolist()) <= {2, 4, 6, 9, 11}
+        if found.more:
+            said += 1
+            assert "more is going on than these sets explain" in found.reason
+            assert (found.posterior >= 0.02 - 1e-9).all()
+            assert (found.undecided | found.flagged).all()
+    assert said >= 6
+    for seed in range(12):  # and one attack by itself leaves nothing
+        rng = np.random.default_rng([61, seed])
+        assert not decoded(drawn(attack([2, 6, 9], size=3.0, rng=rng), rng=rng)).more
 
 
 def test_attackers_of_different_strength_and_sample_counts_of_one_to_twenty_are_named() -> None:
@@ -165,6 +213,7 @@ def test_clients_that_differ_without_harm_are_not_accused() -> None:
     assert np.flatnonzero(harmful.flagged).tolist() == [1, 4, 9]
     assert harmless.status == "harmless"
     assert "no validation loss rises with them" in harmless.reason
+    assert np.flatnonzero(harmless.suspicious).tolist() == [1, 4, 9]
     assert not (harmless.flagged | harmless.undecided).any()
     assert not helpful.flagged.any()
 
@@ -178,7 +227,7 @@ def test_suspects_whom_a_second_opinion_does_not_confirm_are_not_accused() -> No
     def says(*nats: float, rate: float = 0.0) -> GradedScreen:
         """Of sets with client 1 the first number, else the second; less `rate` for every other member."""
 
-        def opinion(sets: BoolArray) -> FloatArray:
+        def opinion(sets: BoolArray, aside: BoolArray) -> FloatArray:
             with_one = sets[:, 1]
             found: FloatArray = np.where(with_one, nats[0], nats[-1]) - rate * (sets.sum(axis=1) - with_one)
             return found
@@ -207,42 +256,51 @@ def test_suspects_whom_a_second_opinion_does_not_confirm_are_not_accused() -> No
 class Says(GradedEvidence):
     """A round with harm in it and a second opinion."""
 
-    def __init__(self, opinion: Callable[[BoolArray], FloatArray]) -> None:
+    def __init__(self, opinion: Callable[[BoolArray, BoolArray], FloatArray]) -> None:
         object.__setattr__(self, "opinion", opinion)
 
-    def harm(self, posterior: FloatArray) -> float:
+    def harm(self, posterior: FloatArray, aside: BoolArray) -> float:
         return 0.0
 
 
-@pytest.mark.parametrize(("attacks", "kept"), [(1, []), (2, [7, 8])])
-def test_two_attacks_are_confirmed_one_after_the_other(attacks: int, kept: list[int]) -> None:
-    """Margins speak for {1, 4} and for {7, 8}, not for both together, and never for 11."""
+def in_it(*clients: int) -> Attack:
+    members = np.isin(np.arange(15), clients)
+    return Attack(members=members, posterior=np.where(members, 0.999, 0.001))
+
+
+def test_each_attack_is_confirmed_with_the_others_set_aside() -> None:
+    """Margins speak for {1, 4} and for {7, 8} as soon as they are asked about one by itself, and never for 11."""
     found = decoded(drawn(attack([1, 4, 9], size=2.0, rng=np.random.default_rng(21)), rng=np.random.default_rng(24)))
     suspected = np.isin(np.arange(15), [1, 4, 7, 8, 11])
 
-    def opinion(sets: BoolArray) -> FloatArray:
-        first, second = (sets[:, list(one)].sum(axis=1) for one in ((1, 4), (7, 8)))
-        alone = np.where(second == 0, 10.0 * first, 0.0) + np.where(first == 0, 8.0 * second, 0.0)
-        worth: FloatArray = alone - 9.0 * sets[:, 11]
-        return worth
+    def opinion(sets: BoolArray, aside: BoolArray) -> FloatArray:
+        alone = {(1, 4): 20.0, (7, 8): 16.0}
+        worth = -9.0 * sets[:, 11] - 30.0 * (sets & aside).any(axis=1)
+        for pair, nats in alone.items():
+            others = next(list(other) for other in alone if other != pair)
+            if aside[others].all():
+                worth = worth + nats / 2 * sets[:, list(pair)].sum(axis=1)
+        return np.asarray(worth, dtype=np.float64)
 
-    judged = _judged(replace(found, flagged=suspected, attacks=attacks), [Says(opinion)])
-    assert np.flatnonzero(judged.flagged).tolist() == [1, 4, *kept]
-    assert np.flatnonzero(judged.unconfirmed).tolist() == [j for j in (7, 8, 11) if j not in kept]
+    attacks = [in_it(1, 4, 11), in_it(7, 8)]
+    said = judged(replace(found, flagged=suspected, attacks=2), attacks, [Says(opinion)])
+    assert np.flatnonzero(said.flagged).tolist() == [1, 4, 7, 8]
+    assert np.flatnonzero(said.unconfirmed).tolist() == [11]
+    assert np.flatnonzero(said.suspicious).tolist() == [11]
 
 
 def test_more_suspects_than_can_be_asked_about_one_by_one_are_asked_about_together() -> None:
     found = decoded(drawn(attack([1, 4, 9], size=2.0, rng=np.random.default_rng(21)), rng=np.random.default_rng(24)))
     asked: list[int] = []
 
-    def opinion(sets: BoolArray) -> FloatArray:
+    def opinion(sets: BoolArray, aside: BoolArray) -> FloatArray:
         asked.append(len(sets))
         return np.full(len(sets), CONFIRMED)
 
     many = np.arange(15) < 13
-    judged = _judged(replace(found, flagged=many), [Says(opinion)])
+    said = judged(replace(found, flagged=many), [in_it(*range(13))], [Says(opinion)])
     assert asked == [1]
-    assert judged.flagged.tolist() == many.tolist()
+    assert said.flagged.tolist() == many.tolist()
 
 
 def test_harm_in_one_of_two_rounds_is_harm() -> None:

@@ -12,13 +12,13 @@ from fedgt.evidence import (
     MarginEvidence,
     class_losses,
     class_steps,
-    classes_to_compare,
     contrasts,
     decode_graded,
     graded_screen,
     margin_screen,
     margins,
 )
+from fedgt.evidence.by_margins.standing_out import classes_to_compare
 from fedgt.evidence.layer import MOST_CLASSES, layer_of
 from fedgt.evidence.line import line_evidence, shift_evidence
 from fedgt.types import FloatArray

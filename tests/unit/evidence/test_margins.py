@@ -84,6 +84,7 @@ def test_clients_that_take_a_label_for_another_are_named_though_everybody_owns_o
     assert np.flatnonzero(accused(screen)).tolist() == list(malicious)
 
 
+@pytest.mark.slow
 def test_honest_clients_of_other_classes_are_not_accused() -> None:
     wrong = [int(accused(screened(*federation(seed))).sum()) for seed in range(12)]
     assert np.mean(wrong) <= 0.3

@@ -104,30 +104,32 @@ EVERYBODY = np.ones(15, dtype=np.bool_)
 
 
 def test_margins_confirm_who_mislabels_and_nobody_else() -> None:
-    opinion = SecondOpinion(spread=9.0, test=lambda: screened([3, 8]), heard=EVERYBODY)
-    right, more, others = opinion(suspects([3, 8], [3, 8, 11], [0, 5, 11]))
+    opinion = SecondOpinion(spread=9.0, test=lambda aside: screened([3, 8]), heard=EVERYBODY)
+    right, more, others = opinion(suspects([3, 8], [3, 8, 11], [0, 5, 11]), ~EVERYBODY)
     assert right > 10
     assert right > more + 2
     assert others < 4
-    honest = SecondOpinion(spread=9.0, test=lambda: screened([]), heard=EVERYBODY)
-    assert honest(suspects([3, 8]))[0] < 4
+    honest = SecondOpinion(spread=9.0, test=lambda aside: screened([]), heard=EVERYBODY)
+    assert honest(suspects([3, 8]), ~EVERYBODY)[0] < 4
 
 
 def test_nobody_is_asked_where_clients_are_alike_or_cannot_be_compared() -> None:
-    def never() -> GradedScreen:
+    def never(aside: npt.NDArray[np.bool_]) -> GradedScreen:
         raise AssertionError("it must not be asked")
 
     alike = SecondOpinion(spread=MORE_THAN_CHANCE, test=never, heard=EVERYBODY)
-    assert np.isnan(alike(suspects([1], [2]))).all()
+    assert np.isnan(alike(suspects([1], [2]), ~EVERYBODY)).all()
     absent = SecondOpinion(spread=9.0, test=never, heard=~suspects([1])[0])
-    assert np.isnan(absent(suspects([1]))).all()
+    assert np.isnan(absent(suspects([1]), ~EVERYBODY)).all()
     nothing = replace(screened([]), evidence=None)
-    assert np.isnan(SecondOpinion(spread=9.0, test=lambda: nothing, heard=EVERYBODY)(suspects([1]))).all()
+    assert np.isnan(
+        SecondOpinion(spread=9.0, test=lambda aside: nothing, heard=EVERYBODY)(suspects([1]), ~EVERYBODY)
+    ).all()
 
 
 def test_of_a_set_only_those_who_are_there_are_looked_at() -> None:
-    opinion = SecondOpinion(spread=9.0, test=lambda: screened([3]), heard=~suspects([8])[0])
-    alone, with_absent, nobody = opinion(suspects([3], [3, 8], [8]))
+    opinion = SecondOpinion(spread=9.0, test=lambda aside: screened([3]), heard=~suspects([8])[0])
+    alone, with_absent, nobody = opinion(suspects([3], [3, 8], [8]), ~EVERYBODY)
     assert alone == with_absent
     assert np.isnan(nobody)
 
@@ -135,10 +137,10 @@ def test_of_a_set_only_those_who_are_there_are_looked_at() -> None:
 def test_the_sums_are_tested_once_however_often_it_is_asked() -> None:
     calls: list[int] = []
 
-    def test() -> GradedScreen:
+    def test(aside: npt.NDArray[np.bool_]) -> GradedScreen:
         calls.append(1)
         return screened([3])
 
     opinion = SecondOpinion(spread=9.0, test=test, heard=EVERYBODY)
-    assert opinion(suspects([3])) != opinion(suspects([4]))
+    assert opinion(suspects([3]), ~EVERYBODY) != opinion(suspects([4]), ~EVERYBODY)
     assert calls == [1]

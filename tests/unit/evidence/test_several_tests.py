@@ -72,6 +72,7 @@ def test_a_push_in_the_same_direction_is_found_by_three_tests_where_one_is_not_e
     assert named(together(tests)) == (list(MALICIOUS), False)
 
 
+@pytest.mark.slow
 def test_lines_of_honest_clients_in_another_direction_in_each_round_are_no_attack() -> None:
     for seed in range(0, 30, 3):
         tests: list[SetEvidence] = [round_of(seed + k, malicious=(), honest=1.5) for k in range(3)]
@@ -122,6 +123,7 @@ def test_the_evidence_for_a_set_is_the_textbook_likelihood_ratio_of_all_contrast
         assert log_ratio == pytest.approx(expected, rel=1e-5, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_what_honest_clients_differ_by_in_every_round_is_no_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where they differ by nature: that it comes again is learnt. Taken as drawn anew it looks like an attack."""
     learnt, assumed = [], []

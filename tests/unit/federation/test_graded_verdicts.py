@@ -12,7 +12,7 @@ from fedgt.decode import RankedSet
 from fedgt.design import from_matrix
 from fedgt.errors import RunHaltedError, SpecError
 from fedgt.evidence import GradedDecoding
-from fedgt.evidence.decide import GradedStatus
+from fedgt.evidence.decoding import GradedStatus
 from fedgt.federation import DecodeSettings, Exclusion, exclude, from_posterior
 from fedgt.grouping import Grouping
 from fedgt.types import BoolArray
@@ -30,6 +30,7 @@ def decoding(*posterior: float, best: tuple[tuple[int, ...], ...] = ((3,),), bet
         posterior=p,
         log_odds=np.log1p(-p) - np.log(p),
         flagged=p > 1 - beta,
+        harmless=np.zeros(len(p), dtype=np.bool_),
         unconfirmed=np.zeros(len(p), dtype=np.bool_),
         undecided=undecided,
         count=np.array([0.1, 0.9, 0.0]),
@@ -206,6 +207,7 @@ def test_when_everybody_is_left_out_the_run_stops() -> None:
         ("on_undecided", "test-again, decide, keep"),
         ("on_undecidable", "stop, keep-all, follow-decoder"),
         ("on_untested", "keep, exclude-silent, exclude"),
+        ("on_suspicious", "keep, exclude, stop"),
     ],
 )
 def test_an_unknown_policy_lists_the_choices(setting: str, choices: str) -> None:
@@ -223,17 +225,22 @@ def test_a_verdict_carries_posterior_and_log_odds_of_its_client() -> None:
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        ("harmless", "no loss rises with them; kept"),
+        ("harmless", "no validation loss rises with it; kept, as the policy says"),
         ("nobody", "not sure enough that anybody is; kept"),
     ],
 )
 def test_a_suspect_who_is_not_accused_is_kept_and_not_called_unsuspicious(status: GradedStatus, said: str) -> None:
     """Its posterior is near one, given that somebody attacks."""
     nobody = np.zeros(5, dtype=np.bool_)
-    found = exclude_graded(GROUPING, ALL, replace(DECIDED, status=status, flagged=nobody), last=True)
+    found = exclude_graded(
+        GROUPING,
+        ALL,
+        replace(DECIDED, status=status, flagged=nobody, harmless=DECIDED.flagged & (status == "harmless")),
+        last=True,
+    )
     assert found.excluded == ()
     dan = found.verdicts[3]
-    assert dan.verdict == "undecided"
+    assert dan.verdict == ("suspicious" if status == "harmless" else "undecided")
     assert said in dan.reason
     assert found.verdicts[0].verdict == "keep"
 
@@ -245,5 +252,35 @@ def test_a_suspect_whom_the_second_opinion_does_not_confirm_is_kept(last: bool) 
     only = np.arange(5) == 3
     found = exclude_graded(GROUPING, ALL, replace(both, flagged=only, unconfirmed=np.arange(5) == 2), last=last)
     assert found.excluded == (GROUPING.clients[3],)
-    assert found.verdicts[2].verdict == "undecided"
-    assert "as a client that owns other classes does; kept" in found.verdicts[2].reason
+    assert found.verdicts[2].verdict == "suspicious"
+    assert "the margins do not confirm that it mislabels; kept, as the policy says" in found.verdicts[2].reason
+
+
+SUSPICIOUS = replace(
+    DECIDED, status="harmless", flagged=np.zeros(5, dtype=np.bool_), harmless=DECIDED.flagged, reason="no loss rises"
+)
+
+
+@pytest.mark.parametrize(
+    ("policy", "excluded", "halt"), [("keep", (), False), ("exclude", ("dan",), False), ("stop", (), True)]
+)
+def test_what_becomes_of_suspicious_clients_is_the_users_policy(
+    policy: str, excluded: tuple[str, ...], halt: bool
+) -> None:
+    found = exclude_graded(GROUPING, ALL, SUSPICIOUS, last=True, on_suspicious=policy)
+    assert (found.excluded, found.halt) == (excluded, halt)
+    assert found.verdicts[3].verdict == "suspicious"
+    assert "suspicious: dan" in found.reason
+    assert ("somebody looks at those who are suspicious" in found.reason) == halt
+    if halt:
+        with pytest.raises(RunHaltedError, match="suspicious: dan"):
+            _ = found.kept
+
+
+@pytest.mark.parametrize("policy", ["exclude", "stop"])
+def test_nobody_is_left_out_and_nothing_stops_for_suspicion_while_a_further_test_is_asked_for(policy: str) -> None:
+    open_ = replace(SUSPICIOUS, undecided=np.arange(5) == 1, status="undecided")
+    waiting = exclude_graded(GROUPING, ALL, open_, last=False, on_suspicious=policy)
+    assert (waiting.excluded, waiting.halt) == ((), False)
+    ended = exclude_graded(GROUPING, ALL, open_, last=True, on_suspicious=policy)
+    assert (ended.excluded, ended.halt) == ((("dan",), False) if policy == "exclude" else ((), True))

@@ -171,6 +171,7 @@ def test_the_tables_name_every_value_and_count_the_verdicts(tmp_path: Path) -> N
     assert "no-defence: 2 within; graded: 2 tie." in text
 
 
+@pytest.mark.slow
 def test_pictures_are_the_same_file_for_the_same_rows(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     cells = {

@@ -10,7 +10,7 @@ from fedgt.evidence.compare import GradedScreen, left_out, no_difference, too_fe
 from fedgt.evidence.contrast import Contrasts, contrasts
 from fedgt.evidence.harm import damage
 from fedgt.screen.projection import LARGEST_USABLE
-from fedgt.types import FloatArray, IntArray, as_flags, as_integers, as_numbers
+from fedgt.types import BoolArray, FloatArray, IntArray, as_flags, as_integers, as_numbers
 
 _ROUNDING = 1e-12
 """Margins that differ by less than this fraction of their size are equal."""
@@ -26,6 +26,7 @@ def margin_screen(
     steps: FloatArray | None = None,
     label: int | None = None,
     of: int | None = None,
+    aside: BoolArray | None = None,
 ) -> GradedScreen:
     """Compare the validation margins of the group means of one test round.
 
@@ -39,6 +40,7 @@ def margin_screen(
         label: The label under attack if the user knows it: only flips of this label are looked at then.
         of: The number of all classes, where `classes` are some of them (`classes_to_compare`), as rows and as columns of the
             margins and of the steps.
+        aside: bool[clients]: whose updates are to cancel, whatever they are, for what is said about the others.
 
     Returns:
         The evidence. A group whose margins or losses are not finite is left out and named; the rest is tested.
@@ -93,6 +95,8 @@ def margin_screen(
     loss[tested] = losses[tested][:, present].mean(axis=1)
     # Equal counts: honest clients differ by who they are, not by how many samples they have.
     parts = contrasts(w[tested], np.ones(w.shape[1]))
+    if aside is not None:
+        parts = parts.without(aside)
     if parts.size < 2:
         return too_few(tested, loss, omitted)
     seen = rows[tested]

@@ -29,8 +29,8 @@ class MarginTest:
     label: int | None
     of: int | None
 
-    def __call__(self) -> GradedScreen:
-        """Compare them."""
+    def __call__(self, aside: BoolArray | None = None) -> GradedScreen:
+        """Compare them; with clients set aside, bool[clients], as `margin_screen` does."""
         return margin_screen(
             self.margins,
             self.class_losses,
@@ -40,6 +40,7 @@ class MarginTest:
             steps=self.steps,
             label=self.label,
             of=self.of,
+            aside=aside,
         )
 
 
@@ -49,26 +50,29 @@ class SecondOpinion:
 
     Attributes:
         spread: How unevenly clients own the classes; see `label_spread`.
-        test: Tests the sums of the round by margins, a `MarginTest`; called once, when somebody is suspected.
+        test: Tests the sums of the round by margins, the clients given set aside (`MarginTest`); called once for each such
+            set, when somebody is suspected.
         heard: bool[clients]: who is in an open sum of this round.
 
     Examples:
         >>> import numpy as np
         >>> from fedgt.evidence import SecondOpinion
-        >>> def margins_of_the_same_sums():
+        >>> def margins_of_the_same_sums(aside):
         ...     raise AssertionError("not asked: clients own the classes evenly")
         >>> opinion = SecondOpinion(spread=0.1, test=margins_of_the_same_sums, heard=np.ones(15, dtype=bool))
-        >>> opinion(np.eye(15, dtype=bool)[:1]).tolist()
+        >>> opinion(np.eye(15, dtype=bool)[:1], np.zeros(15, dtype=bool)).tolist()
         [nan]
     """
 
     spread: float
-    test: Callable[[], GradedScreen]
+    test: Callable[[BoolArray], GradedScreen]
     heard: BoolArray
-    _tested: GradedScreen | None = field(default=None, init=False)
+    _tested: dict[bytes, GradedScreen] = field(default_factory=dict, init=False)
 
-    def __call__(self, sets: BoolArray) -> FloatArray:
+    def __call__(self, sets: BoolArray, aside: BoolArray) -> FloatArray:
         """float64[B]: nats in favour of each of bool[B, clients] being malicious against nobody.
+
+        Those who are set aside, bool[clients], count as neither: their updates cancel.
 
         NaN for sets of which nobody is in this round's sums; for all if clients own the classes as evenly as one population
         gives them, or if the margins cannot be compared.
@@ -78,9 +82,9 @@ class SecondOpinion:
         some = known.any(axis=1)
         if self.spread <= MORE_THAN_CHANCE or not some.any():
             return result
-        if self._tested is None:
-            self._tested = self.test()
-        evidence = self._tested.evidence
+        if aside.tobytes() not in self._tested:
+            self._tested[aside.tobytes()] = self.test(aside)
+        evidence = self._tested[aside.tobytes()].evidence
         if evidence is not None:
             result[some] = evidence.log_likelihood(known[some])
         return result

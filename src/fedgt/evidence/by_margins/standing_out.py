@@ -26,7 +26,7 @@ def classes_to_compare(margins: FloatArray, weights: FloatArray, classes: IntArr
     Examples:
         >>> import numpy as np
         >>> from fedgt import named_design
-        >>> from fedgt.evidence import classes_to_compare
+        >>> from fedgt.evidence.by_margins.standing_out import classes_to_compare
         >>> matrix = named_design("graded-15x10-b").matrix
         >>> margins = np.random.default_rng(0).normal(size=(10, 6, 6))
         >>> classes_to_compare(margins, matrix, np.arange(6), None).tolist()  # few classes: all of them

@@ -1,0 +1,112 @@
+"""Whether those who stand out are accused: is there harm, and does a second opinion speak for an attack?
+
+Each attack is judged by itself, with everybody else who is suspected set aside: losses and margins that another attack moves
+say nothing about this one, and raise the noise that it is measured by.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import comb
+from typing import Literal
+
+import numpy as np
+
+from fedgt.evidence.attacks import Attack
+from fedgt.evidence.decoding import GradedDecoding
+from fedgt.types import BoolArray, FloatArray, LayeredEvidence
+
+MORE = "more is going on than these sets explain"
+
+HARM = 0.15
+"""P-value of the losses above which nobody is accused: honest clients of one camera or one hospital differ along a line too,
+and malice shows in what gets worse. A mild demand, because weak attackers are not to be let go: where the line names
+attackers of IID clients it is below 0.15 in all runs made, where it named honest hospitals it was 0.4 and more."""
+
+CONFIRMED = 5.0
+"""Nats by which the validation margins must speak for suspects that the weights have found. Where clients differ by nature,
+whoever stands out in weights is an honest client of other classes; asked about such sets, margins hardly ever say more,
+about attackers of IID clients hardly ever less."""
+
+_MOST_ASKED = 12
+"""Suspects of whom every subset is asked about; of more, only all together."""
+
+
+def judged(found: GradedDecoding, attacks: Sequence[Attack], evidence: Sequence[LayeredEvidence]) -> GradedDecoding:
+    """The same, but nobody is accused of harm that no loss shows in any round, or that a second opinion does not see."""
+    if not found.flagged.any() or not evidence or not attacks:
+        return found
+    belongs = np.argmax([one.posterior for one in attacks], axis=0)
+    nobody = np.zeros(len(found.flagged), dtype=np.bool_)
+    accused, harmless, unconfirmed, reasons = nobody.copy(), nobody.copy(), nobody.copy(), []
+    for number, attack in enumerate(attacks):
+        suspects = found.flagged & (belongs == number)
+        if not suspects.any():
+            continue
+        others = found.flagged & ~suspects
+        posterior = found.posterior if len(attacks) == 1 else attack.posterior
+        p_value = min(1.0, len(evidence) * min(one.harm(posterior, others) for one in evidence))
+        if p_value > HARM:
+            harmless |= suspects
+            reasons.append(_harmless(int(suspects.sum()), p_value))
+            continue
+        support, confirmed = _confirmed(suspects, others, evidence)
+        accused |= confirmed
+        unconfirmed |= suspects & ~confirmed
+        if support < CONFIRMED:
+            reasons.append(_unconfirmed(int(suspects.sum()), support))
+    said = replace(found, flagged=accused, harmless=harmless, unconfirmed=unconfirmed)
+    if accused.any():
+        return replace(said, reason="; ".join([found.reason, *reasons]))
+    status: Literal["harmless", "unconfirmed"] = "harmless" if harmless.any() else "unconfirmed"
+    undecided = found.undecided & found.more
+    return replace(
+        said, undecided=undecided, status=status, reason="; ".join([*reasons, *([MORE] if found.more else [])])
+    )
+
+
+def _harmless(many: int, p_value: float) -> str:
+    return (
+        f"{many} clients differ from the others along one line, but no validation loss rises with them significantly (p = "
+        f"{p_value:.2g}, at most {HARM:g} is needed): honest clients may differ like that, they are not accused"
+    )
+
+
+def _unconfirmed(many: int, support: float) -> str:
+    return (
+        f"{many} clients differ from the others along one line, but the margins of the validation set do not confirm that "
+        f"they mislabel ({support:.2g} nats, {CONFIRMED:g} are needed): clients that own other classes differ like that, "
+        "they are not accused. If clients differ by nature, test with screen.features = 'margins'"
+    )
+
+
+def _confirmed(suspects: BoolArray, others: BoolArray, evidence: Sequence[LayeredEvidence]) -> tuple[float, BoolArray]:
+    """By how many nats the best of the suspects are confirmed, and who of them is more likely malicious than not by that.
+
+    Of several rounds the mean counts and not the sum: what honest clients differ by comes again in every round.
+    """
+    members = np.flatnonzero(suspects)
+    many = len(members)
+    subsets = np.ones((1, many), dtype=np.bool_)
+    if many <= _MOST_ASKED:
+        subsets = (np.arange(1, 2**many)[:, None] >> np.arange(many)) % 2 == 1
+    sets = np.zeros((len(subsets), len(suspects)), dtype=np.bool_)
+    sets[:, members] = subsets
+    opinions = np.stack([one.confirmed(sets, others) for one in evidence])
+    heard = ~np.isnan(opinions)
+    if not heard.any():
+        return float("inf"), suspects
+    values = np.where(heard, opinions, 0.0).sum(axis=0) / np.maximum(1, heard.sum(axis=0))
+    accused = np.zeros(len(suspects), dtype=np.bool_)
+    if values.max() >= CONFIRMED:
+        accused[members] = _likely(subsets, values)
+    return float(values.max()), accused
+
+
+def _likely(sets: BoolArray, values: FloatArray) -> BoolArray:
+    """bool[clients]: in over half of the sets by likelihood, every size as likely as another; else in the best set."""
+    sizes = sets.sum(axis=1)
+    worth = values - np.log([float(comb(int(sizes.max()), size)) for size in sizes])
+    chance = np.exp(worth - worth.max())
+    often: BoolArray = sets.T @ chance / chance.sum() > 1 / 2
+    best: BoolArray = sets[values.argmax()]
+    return often if often.any() else best
