@@ -271,7 +271,7 @@ def screening_round(
     seen = shown(taken.sums)
     real = _real_grouping(grouping, sums, seen)
     faulty = {group for fault in taken.sums.faults for group in fault.groups}
-    silent = _silent(grouping, present, sums, faulty)
+    silent = _silent(grouping, present, sums, faulty - seen)
     means = group_means(federation, sums, parameters, real)
     here = _faults(taken.sums)
     found = measured(means, real, validation, screen, decoding, earlier, heard, seed, [*faults, *here])
@@ -321,17 +321,17 @@ def _faults(taken: SecureSums) -> tuple[frozenset[str], ...]:
 
 
 def _silent(
-    grouping: Grouping, present: Sequence[str], sums: Sequence[GroupSum], faulty: Collection[int] = ()
+    grouping: Grouping, present: Sequence[str], sums: Sequence[GroupSum], spoilt: Collection[int]
 ) -> dict[str, str]:
     """Clients of the design whose model is in no sum through their own doing, with what happened to them.
 
-    Who has left a group that is at fault may be the victim of it: a dealer can make it leave.
+    Who is missing in a sum that was spoilt before anybody has seen it may be the victim.
     """
     there, heard = set(present), {client for one in sums for client in one.members}
     reasons = {client: "absent" for client in grouping.clients if client not in there}
-    for one in (one for one in sums if one.group not in faulty):
+    for one in sums:
         for client, reason in one.dropped.items():
-            if client not in heard:
+            if client not in heard and one.group not in spoilt:
                 reasons.setdefault(client, reason)
     return reasons
 
