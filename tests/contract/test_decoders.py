@@ -165,8 +165,6 @@ def test_the_method_is_chosen_by_name_and_reported() -> None:
         compile(design, RATES, prior, method="min-sum-prob")  # type: ignore[arg-type]
     with pytest.raises(SpecError, match="known are flooding, serial"):
         BeliefPropagation(design, RATES, prior, update="random")  # type: ignore[arg-type]
-    with pytest.raises(SpecError, match="damping 1"):
-        BeliefPropagation(design, RATES, prior, damping=1.0)
 
 
 def test_belief_propagation_stays_close_to_exact_on_15x8() -> None:

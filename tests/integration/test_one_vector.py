@@ -14,10 +14,11 @@ from fedgt.secagg import ClientSession, FixedPoint, GroupSum, RoundPlan, ServerS
 from fedgt.secagg.challenge import SEED_BYTES, draw_seed, field_of, products, seed_hash
 from fedgt.secagg.messages import GroupPart, plan_message, read_stage_message, stage_message
 from fedgt.secagg.opening import parcel_for
-from fedgt.secagg.vector import client_vector, signed
+from fedgt.secagg.vector import signed
 from fedgt.types import Parameters
 from lying_client import LyingClient
 from secagg_lab import FOUR, UPDATE, Consortium, allow, drawn, make_plan, play, read
+from whole_vector import client_vector
 
 SEED = bytes(range(SEED_BYTES))
 GROUPS = ("abcd", "abc", "bcd", "acd")

@@ -28,9 +28,9 @@ from fedgt.secagg import ClientPolicy, Identity, Link
 from fedgt.secagg.account import smallest_support
 from fedgt.secagg.agreement import Row, links_to_json
 from fedgt.secagg.agreement_log import AgreementLog
-from fedgt.secagg.vector import client_vector
 from lying_server import DEAD, Attempt, LyingServer, least_mixed, model
 from secagg_lab import Consortium
+from whole_vector import client_vector
 
 NAMES = tuple("abcdefg")
 SAMPLES = {name: 1 + number % 3 for number, name in enumerate(NAMES)}

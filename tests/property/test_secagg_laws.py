@@ -15,8 +15,9 @@ from fedgt.secagg import ClientSession, GroupSum, RoundPlan, ServerSession, Tens
 from fedgt.secagg.fixed_point import RING_BITS, FixedPoint
 from fedgt.secagg.frames import unpack
 from fedgt.secagg.messages import read_plan_message, read_stage_message
-from fedgt.secagg.vector import client_vector, read_sum
+from fedgt.secagg.vector import read_sum
 from fedgt.types import FloatArray, Parameters
+from whole_vector import client_vector
 
 STAGES = ("keys", "shares", "masked", "unmask")
 SHAPE = (2, 3)

@@ -29,6 +29,9 @@ from fedgt.types import FloatArray, IntArray, Outcomes
 Update = Literal["flooding", "serial"]
 UPDATES: tuple[Update, ...] = get_args(Update)
 
+_SWEEPS = 200
+_DAMPING = 0.3  # the part of the old message that is kept
+_STILL = 1e-6  # converged when no message changes by more than this, in nats
 _LARGEST = 600.0  # messages stay within +-600 nats: exp of that is still a number
 
 
@@ -39,13 +42,10 @@ class BeliefPropagation:
         design: Any size.
         rates: Q(t_i | s_i).
         prior: Independent clients, or a count prior (which becomes a factor over everybody).
-        iterations: At most so many sweeps.
-        damping: The part of the old message that is kept, from 0 (none) to below 1.
-        tolerance: Converged when no message changes by more than this, in nats.
         update: `flooding` updates all groups from the same messages; `serial` one group after the other.
 
     Raises:
-        SpecError: If a setting is out of range or the update is unknown.
+        SpecError: If the update is unknown.
         ShapeError: If rates or prior do not fit the design.
 
     Examples:
@@ -63,24 +63,16 @@ class BeliefPropagation:
         rates: Rates,
         prior: Prior,
         *,
-        iterations: int = 200,
-        damping: float = 0.3,
-        tolerance: float = 1e-6,
         update: Update = "flooding",
     ) -> None:
         """Lay out the edges; see the class."""
         check_prior(design, prior)
         if update not in UPDATES:
             raise SpecError(f"unknown update {update!r}; known are {', '.join(UPDATES)}")
-        if iterations < 1 or not 0.0 <= damping < 1.0 or tolerance <= 0:
-            raise SpecError(
-                f"iterations {iterations}, damping {damping}, tolerance {tolerance}; at least 1, 0 to below 1 and above 0 "
-                "are needed"
-            )
         self._design = design
         self._rates = per_group(rates, design)
         self._prior = prior
-        self._iterations, self._damping, self._tolerance, self._update = iterations, damping, tolerance, update
+        self._update = update
         groups, clients = np.nonzero(design.matrix)
         self._edge_group: IntArray = groups.astype(np.int64)
         self._edge_client: IntArray = clients.astype(np.int64)
@@ -94,7 +86,7 @@ class BeliefPropagation:
     @property
     def cost(self) -> str:
         """Edges and sweeps."""
-        return f"{len(self._edge_group)} edges, at most {self._iterations} sweeps"
+        return f"{len(self._edge_group)} edges, at most {_SWEEPS} sweeps"
 
     def decode(self, outcomes: Outcomes) -> Posterior:
         """See `CompiledDecoder`; the status says whether the messages converged."""
@@ -156,7 +148,7 @@ class BeliefPropagation:
         from_group = np.zeros(len(client))
         from_count = np.zeros(n)
         converged = False
-        for _ in range(self._iterations):
+        for _ in range(_SWEEPS):
             before, count_before = from_group.copy(), from_count.copy()
             if self._update == "flooding":
                 total = own + from_count + np.bincount(client, from_group, minlength=n)
@@ -176,7 +168,7 @@ class BeliefPropagation:
             change = max(
                 np.abs(from_group - before).max(initial=0.0), np.abs(from_count - count_before).max(initial=0.0)
             )
-            if change <= self._tolerance:
+            if change <= _STILL:
                 converged = True
                 break
         total = own + from_count + np.bincount(client, from_group, minlength=n)
@@ -196,7 +188,7 @@ class BeliefPropagation:
         return clipped
 
     def _damped(self, old: FloatArray, new: FloatArray) -> FloatArray:
-        return np.clip(self._damping * old + (1.0 - self._damping) * new, -_LARGEST, _LARGEST)
+        return np.clip(_DAMPING * old + (1.0 - _DAMPING) * new, -_LARGEST, _LARGEST)
 
     def _group_messages(self, incoming: FloatArray, likelihood: FloatArray) -> FloatArray:
         benign = _log_benign(incoming)

@@ -182,7 +182,6 @@ def decision_table(
     kappa: float = KAPPA,
     largest: int | None = None,
     estimator: Estimator = ESTIMATOR,
-    contaminated: bool = True,
 ) -> BoolArray:
     """bool[B, clients]: whom a strategy accuses for each of many outcome vectors, without reasons.
 
@@ -197,7 +196,6 @@ def decision_table(
         kappa: Defines n_m^max.
         largest: n_m^max itself.
         estimator: See `decode`.
-        contaminated: See `decode`.
 
     Raises:
         SpecError: If a name is unknown or an outcome is erased.
@@ -243,7 +241,7 @@ def decision_table(
         for row, log_odds in zip(rows, batch.log_odds, strict=True):
             if not np.isnan(log_odds).any():
                 one = Outcomes(values=values[row])
-                flagged[row] = _flags(design, one, log_odds, prior, strategy, count, rates, beta, contaminated)[0]
+                flagged[row] = _flags(design, one, log_odds, prior, strategy, count, rates, beta, contaminated=True)[0]
     return np.logical_and(flagged, _tested(design))
 
 

@@ -170,9 +170,9 @@ class ClientEndpoint:
         """What another process needs to go on with the next message; this object forgets its secrets.
 
         The bytes hold, in clear: of an open session the keys and shares; prekeys of a coming round; until the local model is
-        trained the global one; always the pinned terms and the latest round of each run. The local model is not in them: a
-        round whose model was trained takes no further sums after `resume`. Resume the bytes once: whoever does so twice can
-        be made to answer a stage twice.
+        trained the global one; always the pinned terms and the latest round of each run. Of the local model they hold the
+        update as it was masked, until the challenge about it is answered: a round whose model was trained takes no further
+        sums after `resume`. Resume the bytes once: whoever does so twice can be made to answer a stage twice.
         """
         state, session = self._round, self._session
         going_on = session is not None and not session.closed

@@ -147,14 +147,6 @@ def client_chunks(
     yield plan.entries + 1, np.array([clipped], dtype=dtype)
 
 
-def client_vector(plan: RoundPlan, client: str, update: Tensors, center: Tensors | None = None) -> RingArray:
-    """The pieces of `client_chunks` put together: a new ring vector of length `plan.length`."""
-    vector: RingArray = np.empty(plan.length, dtype=plan.encoding.dtype)
-    for start, levels in client_chunks(plan, client, update, center):
-        vector[start : start + levels.size] = levels
-    return vector
-
-
 def signed(levels: RingArray) -> IntArray:
     """Elements of the ring as the whole numbers from -2^(bits - 1) that they stand for; the same memory."""
     return levels.view(f"<i{levels.itemsize}")

@@ -11,8 +11,8 @@ from fedgt.engine import ClientEndpoint, LocalTransport, TrainedModel, secure_su
 from fedgt.errors import ShapeError, SpecError
 from fedgt.secagg import ClientSession, RoundPlan, ServerSession, TensorSpec, fit_fixed_point, tensor_specs
 from fedgt.secagg.masks import CHUNK_BYTES
-from fedgt.secagg.vector import client_vector
 from fedgt.types import Parameters
+from whole_vector import client_vector
 
 IDS = ("a", "b", "c", "d")
 

@@ -76,10 +76,11 @@ def margin_screen(
         or (steps is not None and steps.shape != (present.size, *rows.shape[1:]))
     ):
         raise ShapeError(f"margins {rows.shape} of {present.size} classes with samples")
-    if losses.shape[1] != rows.shape[2]:
+    every = rows.shape[2] if of is None else of
+    if losses.shape[1] != every:
         raise ShapeError(f"losses {losses.shape} with margins {rows.shape}: one loss for each of the classes is needed")
-    if (np.diff(present) <= 0).any() or not ((present >= 0) & (present < rows.shape[2])).all():
-        raise ShapeError(f"classes {present.tolist()[:8]}: ascending numbers from 0 to {rows.shape[2] - 1} are needed")
+    if (np.diff(present) <= 0).any() or not ((present >= 0) & (present < every)).all():
+        raise ShapeError(f"classes {present.tolist()[:8]}: ascending numbers from 0 to {every - 1} are needed")
     if present.size < FEWEST_CLASSES:
         raise ShapeError(
             f"the validation set has samples of {present.size} classes; margins need {FEWEST_CLASSES}, because the noise of "
