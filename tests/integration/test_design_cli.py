@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from fedgt.design import read_design
+from fedgt.federation import ScreenSettings
 from fedgt.planning import read_plan
 from fedgt.privacy import minimum_support
+from small_run import Site, made
 
 DEMANDS = ("--clients", "8", "--privacy", "2", "--max-malicious", "2", "--groups-max", "5", "--effort", "0.02")
 
@@ -96,6 +98,31 @@ def test_the_same_seed_prints_the_same_object_with_and_without_a_cache(fedgt: Ru
     assert answer["communication"]["secure_sums"] == chosen["groups"]
 
 
+def test_the_frontier_shows_what_each_further_sum_buys(fedgt: Run, tmp_path: Path) -> None:
+    done = fedgt("design", "--clients", "12", "--privacy", "4", "--write", "A.csv", "--seconds", "600")
+    assert done.returncode == 0, done.stderr
+    for word in ("sums", "share", "stages", "uploads", "power", "* nested-12x8-r4"):
+        assert word in done.stdout
+    support = minimum_support(read_design(tmp_path / "A.csv").matrix)
+    assert support is not None
+    assert support.r >= 4
+    answer = json.loads(
+        fedgt("design", "--clients", "12", "--privacy", "3", "--dropouts", "1", "--json", "--seconds", "600").stdout
+    )
+    lines = answer["frontier"]
+    assert [one["sums"] for one in lines] == list(range(3, 9))
+    assert all(one["r"] >= 4 for one in lines)
+    assert all(abs(one["share_mean"] - (one["sums"] - 1) / 11) < 0.02 for one in lines)
+    assert [one["power"] for one in lines] == sorted(one["power"] for one in lines)
+    assert answer["default"] == "nested-12x8-r4"
+
+
+def test_where_no_test_is_possible_the_frontier_says_what_is(fedgt: Run) -> None:
+    done = fedgt("design", "--clients", "8", "--privacy", "5")
+    assert done.returncode == 0
+    assert "no default: privacy 5 of 8 clients" in done.stdout
+
+
 def test_a_search_out_of_time_says_how_far_it_came(fedgt: Run) -> None:
     done = fedgt("design", *DEMANDS, "--seconds", "1e-9")
     assert done.returncode == 2
@@ -129,7 +156,8 @@ def test_graded_evidence_has_a_margin_and_no_contamination_limit(fedgt: Run) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--clients", "8"], "a search needs --privacy"),
+        (["--clients", "8"], "--privacy (the promised r) is needed"),
+        (["--clients", "8", "--privacy", "3", "--out", "plan.json"], "--out belong to a search"),
         (["--clients", "8", "--name", "bch-15x8"], "give --matrix FILE or --name NAME to describe"),
         (["--name", "bch-15x8", "--out", "plan.json"], "--out belong to a search"),
         ([*DEMANDS, "--plot", "p.txt"], "the name must end with one of .svg, .png, .pdf"),
@@ -180,3 +208,33 @@ def test_an_error_about_a_file_cannot_control_the_terminal(fedgt: Run, tmp_path:
         assert done.returncode == 1
         assert "[2J" in done.stdout
         assert all(line.isprintable() for line in (done.stdout + done.stderr).split("\n"))
+
+
+def test_the_plan_of_a_search_goes_into_a_simulation_its_report_and_a_run_of_ones_own(
+    fedgt: Run, tmp_path: Path
+) -> None:
+    assert fedgt("design", *DEMANDS, "--out", "plan.json").returncode == 0
+    plan = read_plan(tmp_path / "plan.json")
+    assert plan.members is None
+    text = "privacy = 2\nscreen.kind = 'clusters'\nfederation = {clients = 8, rounds = 1}\ndesign.file = 'plan.json'\n"
+    (tmp_path / "s.toml").write_text(text + "attack.malicious = 1\ndecode.on_undecidable = 'keep-all'\n")
+    assert fedgt("run", "s.toml", "--out", "run").returncode == 0
+    written = read_plan(tmp_path / "run" / "plan.json")
+    assert written.design.matrix == plan.design.matrix
+    assert written.members is not None
+    assert fedgt("report", "run").returncode == 0
+    names = [f"site-{number}" for number in range(8)]
+    run = made(
+        {name: Site("c00") for name in names},
+        grouping=plan,
+        privacy=2,
+        samples=dict.fromkeys(names, 10),
+        screen=ScreenSettings(kind="clusters"),
+    )
+    assert run.grouping is not None
+    assert run.grouping.design.matrix.tolist() == plan.assignment.matrix.tolist()
+    assert set(run.grouping.clients) == set(names)
+    (tmp_path / "s.toml").write_text(text.replace("privacy = 2", "privacy = 1"))
+    done = fedgt("run", "s.toml", "--out", "other")
+    assert done.returncode != 0
+    assert "the plan promises 2, but privacy = 1" in done.stderr

@@ -213,8 +213,8 @@ class FederationRun:
         Raises:
             RunHaltedError: If the run may not go on.
         """
-        self.begin(parameters)
         try:
+            self.begin(parameters)
             while (coming := self.coming()) is not None:
                 yield self.hold(coming)
         finally:
