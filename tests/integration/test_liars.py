@@ -1,6 +1,7 @@
 """A client that breaks the rules of the secure sums round after round: the run goes on, it is found, and nobody else is."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -163,3 +164,19 @@ def test_without_a_liar_nothing_changes() -> None:
     steps = held(people(), rounds=4, tests=True)
     assert excluded(steps) == ()
     assert not any(step.result.faults for step in steps)
+
+
+def test_a_run_that_goes_on_from_its_folder_remembers_the_faults(tmp_path: Path) -> None:
+    transport, model = people(vectors=FAR), {"weight": np.zeros((4, 12))}
+    how: dict[str, Any] = {"privacy": 4, "samples": dict.fromkeys(NAMES, 40), "rounds": 10, "seed": 1, "name": "liars"}
+    run = FederationRun(transport, folder=tmp_path / "run", **how)
+    steps = run.rounds(model)
+    for _ in range(3):
+        next(steps)
+    known = run.state.suspicions
+    run.close()
+    again = FederationRun(transport, folder=tmp_path / "run", resume=True, **how)
+    again.begin(model)
+    assert again.state.suspicions == known
+    assert len(known.sets) == 2
+    assert list(again.rounds(model))[-1].excluded == (LIAR,)
