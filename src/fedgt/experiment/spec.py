@@ -173,7 +173,7 @@ class DesignSpec(Options):
     name: str = Field(
         "auto",
         description="A named design, or the name of the given matrix; `auto` is the default design for this number of "
-        "clients and kind of evidence.",
+        "clients, promise and kind of evidence.",
     )
     file: str | None = Field(
         None, description="A CSV or JSON matrix instead, beside the specification; the resolved one holds its rows."
