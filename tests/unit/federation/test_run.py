@@ -70,6 +70,7 @@ def test_a_federation_of_any_size_and_promise_has_groups_of_its_own() -> None:
         ({"samples": dict.fromkeys([*NAMES[:14], "x"], 10), "grouping": made().grouping}, SpecError),
         ({"grouping": named_design("bch-15x8"), "validation": None}, SpecError),
         ({"rfa": RfaSettings()}, SpecError),
+        ({"test_rounds": (1,), "screen": ScreenSettings(most_rounds=2)}, SpecError),
         ({"privacy": 0}, SpecError),
     ],
 )
