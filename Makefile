@@ -43,8 +43,8 @@ $(VENV)/.engines: $(VENV)/.dev
 	@touch $@
 
 # ENGINES="simulation or tls" chooses among them.
-test-engines: $(VENV)/.engines ## Flower's simulation, SuperLink and SuperNodes on loopback, with faults and TLS (twelve minutes)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 0 -rs $(if $(ENGINES),-k "$(ENGINES)") tests/contract/test_engine_contract.py tests/integration/test_flower_engines.py
+test-engines: $(VENV)/.engines ## Flower's simulation, SuperLink and SuperNodes on loopback, with faults and TLS, and the deployment guide (fifteen minutes)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 0 -rs $(if $(ENGINES),-k "$(ENGINES)") tests/contract/test_engine_contract.py tests/integration/test_deployment_guide.py tests/integration/test_flower_engines.py
 
 $(VENV)/.torch: $(VENV)/.dev
 	$(PIP) install --quiet 'torch>=2.6'

@@ -37,8 +37,6 @@ WRITTEN_BY_COMMANDS = ("docs/reference/", "docs/results/reproduction/", "docs/ch
 PENDING = (
     "CHANGELOG.md",
     "docs/howto/choose-a-design.md",
-    "docs/howto/deploy.md",
-    "docs/howto/flower.md",
     "docs/howto/own-model.md",
     "docs/howto/read-a-report.md",
     "docs/secure-aggregation.md",

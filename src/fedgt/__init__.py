@@ -4,10 +4,10 @@ The names below are the public interface for a federation of your own; `fedgt.de
 whose name it shares. Everything is imported when it is first used.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedgt._version import __version__
+from fedgt.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from fedgt.design import (
@@ -28,34 +28,6 @@ if TYPE_CHECKING:
     from fedgt.grouping import Grouping, assign
     from fedgt.privacy import Ledger, minimum_support
     from fedgt.types import ErrorRates, Outcomes, Parameters
-
-_HOMES = {
-    "fedgt.design": (
-        "Design",
-        "all_contaminated",
-        "bch",
-        "cyclic",
-        "from_matrix",
-        "identity",
-        "max_malicious",
-        "named_design",
-        "read_design",
-        "single_group",
-    ),
-    "fedgt.engine": ("Client", "ClientEndpoint", "LocalTransport", "TrainedModel", "Transport", "secure_sums"),
-    "fedgt.errors": ("FedGTError", "RunHaltedError"),
-    "fedgt.grouping": ("Grouping", "assign"),
-    "fedgt.privacy": ("Ledger", "minimum_support"),
-    "fedgt.federation": (
-        "DecodeSettings",
-        "FederationRun",
-        "ScreenSettings",
-        "SumSettings",
-        "Validation",
-    ),
-    "fedgt.types": ("ErrorRates", "Outcomes", "Parameters"),
-}
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Client",
@@ -91,12 +63,33 @@ __all__ = [
     "single_group",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME_OF:
-        return getattr(import_module(_HOME_OF[name]), name)
-    raise AttributeError(f"module 'fedgt' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "_version": ("__version__",),
+        "design": (
+            "Design",
+            "all_contaminated",
+            "bch",
+            "cyclic",
+            "from_matrix",
+            "identity",
+            "max_malicious",
+            "named_design",
+            "read_design",
+            "single_group",
+        ),
+        "engine": ("Client", "ClientEndpoint", "LocalTransport", "TrainedModel", "Transport", "secure_sums"),
+        "errors": ("FedGTError", "RunHaltedError"),
+        "grouping": ("Grouping", "assign"),
+        "privacy": ("Ledger", "minimum_support"),
+        "federation": (
+            "DecodeSettings",
+            "FederationRun",
+            "ScreenSettings",
+            "SumSettings",
+            "Validation",
+        ),
+        "types": ("ErrorRates", "Outcomes", "Parameters"),
+    },
+)

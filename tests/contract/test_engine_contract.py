@@ -1,9 +1,10 @@
 """One federation over every engine: the same decisions and the same models, to the last bit, whatever carries the messages.
 
 Each scenario says what must happen, and each engine must do it as the local transport does. The evidence is the default.
-Simulation and TLS start processes, so `make test-engines` runs them.
+Simulation and SuperNodes start processes, so `make test-engines` runs them.
 """
 
+import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +25,7 @@ from flower_machines import Deployment, make_node_key, write_app, write_consorti
 
 Row = dict[str, Any]
 Engine = Callable[[Mapping[str, Any]], list[Row]]
+"""The configuration of the app, with the folder of the run -> the rows of its rounds."""
 
 FIVE: dict[str, Any] = {"clients": 5, "privacy": 2, "timeout": 120.0, "wait": 120.0, "keys": "", "malicious": "4"}
 
@@ -32,6 +34,8 @@ FURTHER = FIVE | {"rounds": 4, "fails": "1:2"}
 
 HALT = FIVE | {"rounds": 2, "fails": "3:1"}
 """Client 3 drops out of the first test, and what is left of two groups may not be opened: nothing can be compared."""
+
+RESTARTED = FIVE | {"rounds": 3}
 
 NEW_ROWS = FIVE | {"clients": 15, "privacy": 4, "rounds": 4, "malicious": "3,6,12"}
 
@@ -50,8 +54,8 @@ class Site:
 
 def local(config: Mapping[str, Any]) -> list[Row]:
     sites = {name: Site(number, config) for number, name in enumerate(app.names_of(config))}
-    run = FederationRun(sites, **app.options(config))
-    return [app.row(step, halt) for step, halt in app.stopping(run, app.initial())]
+    run = FederationRun(sites, **app.options(config), folder=str(config["folder"]) if "folder" in config else None)
+    return [app.row(step, halt) for step, halt in app.stopping(run, app.initial(config.get("start", 0.0)))]
 
 
 def in_process(config: Mapping[str, Any], nodes: list[dict[str, Any]] | None = None) -> list[Row]:
@@ -70,7 +74,7 @@ def with_identities(folder: Path) -> Engine:
 
 
 def deployed(folder: Path, *, simulation: bool) -> Iterator[Engine]:
-    """Five nodes for all scenarios."""
+    """Five nodes for all scenarios: simulated, or SuperNodes over TLS with keys and identities."""
     configs = [{"partition-id": number} for number in range(5)] if simulation else write_consortium(folder / "keys", 5)
     with Deployment(folder / "site", configs, simulation=simulation, secure=not simulation) as deployment:
 
@@ -79,7 +83,11 @@ def deployed(folder: Path, *, simulation: bool) -> Iterator[Engine]:
             out = folder / f"out-{name}.json"
             keys = "" if simulation else str(folder / "keys")
             source = write_app(folder / f"app-{name}", {**config, "out": str(out), "keys": keys})
-            return deployment.rows(deployment.run(source), out, 500)
+            run = deployment.run(source)
+            if "killed" in config:
+                wait_for(Path(f"{config['folder']}.killed"))
+                run = deployment.run(source)
+            return deployment.rows(run, out, 500)
 
         if not simulation:
             stranger(deployment)
@@ -96,6 +104,13 @@ def stranger(deployment: Deployment) -> None:
     deployment.start_node(5)
 
 
+def wait_for(marker: Path) -> None:
+    deadline = time.monotonic() + 600
+    while not marker.exists():
+        assert time.monotonic() < deadline, "the server app was not killed"
+        time.sleep(0.3)
+
+
 superlink = pytest.mark.skipif(shutil.which("flower-superlink") is None, reason="needs flower-superlink on the PATH")
 ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'flwr[simulation]'")
 
@@ -106,7 +121,7 @@ ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip instal
         "in process",
         "in process with identities",
         pytest.param("simulation", marks=[pytest.mark.slow, superlink, ray]),
-        pytest.param("tls", marks=[pytest.mark.slow, superlink]),
+        pytest.param("supernodes", marks=[pytest.mark.slow, superlink]),
     ],
 )
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
@@ -123,6 +138,21 @@ def shared(rows: list[Row]) -> list[Row]:
     """What must not differ: all but seconds, bytes (of signatures, and of keys ahead), and the words of a failure."""
     kept = ("round", "purpose", "model", "verdicts", "excluded", "members", "status", "halt")
     return [{key: plain(row[key]) for key in kept} for row in rows]
+
+
+def left_in(folder: Path) -> Any:
+    """`result.json` without what the messages cost, how long it took, and the words of a failure."""
+    result = json.loads((folder / "result.json").read_text())
+    for key in ("version", "spec_hash", "cpu_seconds"):
+        del result[key]
+    for row in result["rounds"]:
+        del row["bytes_up"], row["bytes_down"]
+    for aggregate in result["aggregates"]:
+        aggregate["dropped"] = sorted(aggregate["dropped"])
+    for client in result["clients"]:
+        if client["verdict"] == "untested":
+            del client["reason"]
+    return result
 
 
 def plain(value: Any) -> Any:
@@ -149,7 +179,6 @@ def test_a_dropout_in_the_second_test_is_refused_its_sums_and_comes_back_in_the_
     assert second["excluded"] == ("client-4",), "who was cleared once and is offline in another test is not excluded"
     assert status(third) == ["open"] * 3
     assert any("client-1" in one[2] for one in third["status"])
-    assert {client: verdict for client, verdict, _ in third["verdicts"]}["client-0"] == "keep"
     assert last["members"] == tuple(f"client-{number}" for number in range(4))
     assert last["excluded"] == ("client-4",)
 
@@ -175,16 +204,34 @@ def test_further_rows_are_new_while_the_promise_has_room() -> None:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_an_engine_does_what_the_local_transport_does(
-    engine: Engine, name: str, request: pytest.FixtureRequest
+    engine: Engine, name: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     config, where = SCENARIOS[name], request.node.callspec.id
     if config["clients"] != 5 and "in process" not in where:
         pytest.skip("five nodes are deployed")
-    if name == "halt" and "tls" in where:
-        pytest.skip("about the first model these sites have answered, and their account lasts over runs")
-    rows = engine(config)
-    assert shared(rows) == shared(local(config))
+    if name == "halt" and "in process" not in where:
+        pytest.skip("SuperNodes have answered about its first model by then, and their account lasts over runs")
+    rows = engine({**config, "folder": str(tmp_path / "run")})
+    assert shared(rows) == shared(local({**config, "folder": str(tmp_path / "local")}))
+    assert left_in(tmp_path / "run") == left_in(tmp_path / "local")
     assert all(row["refused"] == {} for row in rows)
     reasons = [reason for row in rows for one in row["status"] for reason in one[3].values()]
-    assert all("training failed with RuntimeError" in reason for reason in reasons)
+    assert "in process" not in where or all("training failed with RuntimeError" in reason for reason in reasons)
     assert not any("4711" in reason for reason in reasons), "what training says may be data, and stays at its site"
+
+
+def test_a_server_app_that_was_killed_in_the_second_test_goes_on_when_it_is_submitted_again(
+    engine: Engine, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """By SIGKILL. Its nodes have other ids then, and what a site kept for the old run of Flower is gone."""
+    where = request.node.callspec.id
+    if "in process" in where:
+        pytest.skip("the process would be this one: tests/integration/test_flower_restarts.py")
+    config = RESTARTED | ({"start": 1.0} if "supernodes" in where else {})
+    rows = engine({**config, "killed": "2:masked", "folder": str(tmp_path / "run")})
+    undisturbed = local({**config, "folder": str(tmp_path / "local")})
+    assert [row["round"] for row in rows] == [3, 4]
+    assert rows[-1]["model"] == undisturbed[-1]["model"]
+    found, expected = left_in(tmp_path / "run"), left_in(tmp_path / "local")
+    assert found["clients"] == expected["clients"]
+    assert found["status"] == "finished"

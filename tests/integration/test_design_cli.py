@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from fedgt.design import read_design
+from fedgt.federation import ScreenSettings
 from fedgt.planning import read_plan
 from fedgt.privacy import minimum_support
+from small_run import Site, made
 
 DEMANDS = ("--clients", "8", "--privacy", "2", "--max-malicious", "2", "--groups-max", "5", "--effort", "0.02")
 
@@ -180,3 +182,33 @@ def test_an_error_about_a_file_cannot_control_the_terminal(fedgt: Run, tmp_path:
         assert done.returncode == 1
         assert "[2J" in done.stdout
         assert all(line.isprintable() for line in (done.stdout + done.stderr).split("\n"))
+
+
+def test_the_plan_of_a_search_goes_into_a_simulation_its_report_and_a_run_of_ones_own(
+    fedgt: Run, tmp_path: Path
+) -> None:
+    assert fedgt("design", *DEMANDS, "--out", "plan.json").returncode == 0
+    plan = read_plan(tmp_path / "plan.json")
+    assert plan.members is None
+    text = "privacy = 2\nscreen.kind = 'clusters'\nfederation = {clients = 8, rounds = 1}\ndesign.file = 'plan.json'\n"
+    (tmp_path / "s.toml").write_text(text + "attack.malicious = 1\ndecode.on_undecidable = 'keep-all'\n")
+    assert fedgt("run", "s.toml", "--out", "run").returncode == 0
+    written = read_plan(tmp_path / "run" / "plan.json")
+    assert written.design.matrix == plan.design.matrix
+    assert written.members is not None
+    assert fedgt("report", "run").returncode == 0
+    names = [f"site-{number}" for number in range(8)]
+    run = made(
+        {name: Site("c00") for name in names},
+        grouping=plan,
+        privacy=2,
+        samples=dict.fromkeys(names, 10),
+        screen=ScreenSettings(kind="clusters"),
+    )
+    assert run.grouping is not None
+    assert run.grouping.design.matrix.tolist() == plan.assignment.matrix.tolist()
+    assert set(run.grouping.clients) == set(names)
+    (tmp_path / "s.toml").write_text(text.replace("privacy = 2", "privacy = 1"))
+    done = fedgt("run", "s.toml", "--out", "other")
+    assert done.returncode != 0
+    assert "the plan promises 2, but privacy = 1" in done.stderr

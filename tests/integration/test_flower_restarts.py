@@ -1,6 +1,7 @@
 """A site or the server that starts again: nobody trains twice for one round, and what was answered stays answered."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,12 @@ from flwr.clientapp import ClientApp
 
 import flower_app as app
 from fedgt.engine import TrainedModel
-from fedgt.flower import InProcessGrid, client_app
-from flower_grid import SMALL, over, steps
+from fedgt.engine.journal import RoundJournal
+from fedgt.errors import SpecError
+from fedgt.flower import InProcessGrid, client_app, inputs_of
+from fedgt.grouping import Grouping
+from fedgt.privacy import Ledger
+from flower_grid import SMALL, over, played, steps, trips
 from flower_machines import write_consortium
 
 MASKED = "train.fedgt_masked"
@@ -90,3 +95,123 @@ def test_a_server_that_holds_a_round_again_trains_nobody(tmp_path: Path, over_ni
     assert again.result.secure_sums == 0
     assert len(counted.trained) == 5
     assert all("is over" in reason or "a later round" in reason for reason in again.result.records[0].dropped.values())
+
+
+# The server ---------------------------------------------------------------------------------------------------------------
+
+STAGES = ("query.fedgt_begin", MASKED, "query.fedgt_agree", "query.fedgt_finish")
+POINTS = [(number, stage) for number in (1, 2, 3) for stage in STAGES]
+
+
+class Killed(BaseException):
+    """The server's process is gone: nothing may catch it."""
+
+
+class DyingGrid(InProcessGrid):
+    """The server dies when it is about to send the messages of a stage, in its n-th round. The nodes live on."""
+
+    at: tuple[int, str] | None = None
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        batch = list(messages)
+        kinds = {message.metadata.message_type for message in batch}
+        if kinds == {STAGES[0]}:
+            self.began = getattr(self, "began", 0) + 1
+        if self.at is not None and kinds == {self.at[1]} and self.began == self.at[0]:
+            self.at = None
+            raise Killed
+        return super().push_messages(batch)
+
+
+RESTARTED = {"malicious": "4", "rounds": 3}
+"""Two tests, because client 0 stays undecided in the first, and a training round."""
+
+
+def result_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads((Path(config["folder"]) / "result.json").read_text())
+    return result
+
+
+def rows_of(folder: Path) -> set[tuple[str, frozenset[str]]]:
+    """(global model, members) of every sum in the account."""
+    ledger = Ledger.load(folder / "ledger.json")
+    nothing = Ledger(clients=app.names_of(SMALL), promised=ledger.promised)
+    return {(model, frozenset(row)) for model, row in ledger.since(nothing)}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    places, config = placed(folder)
+    config |= RESTARTED | {"folder": str(folder / "run")}
+    played(InProcessGrid(app.client, places, config), config)
+    return result_of(config)
+
+
+@pytest.mark.parametrize(("number", "stage"), POINTS, ids=str)
+@pytest.mark.parametrize("sites_too", [False, True], ids=["", "with all sites"])
+def test_a_server_that_was_killed_goes_on_with_the_same_verdicts_and_the_whole_account(
+    tmp_path: Path, undisturbed: dict[str, Any], number: int, stage: str, sites_too: bool
+) -> None:
+    places, config = placed(tmp_path)
+    config |= RESTARTED | {"folder": str(tmp_path / "run")}
+    counted = Counted()
+    grid = DyingGrid(counted.app, places, config)
+    grid.at = (number, stage)
+    with pytest.raises(Killed):
+        played(grid, config)
+    assert not (tmp_path / "run" / "result.json").exists()
+    if sites_too:
+        grid = DyingGrid(counted.app, {node + 900: config for node, config in places.items()}, config)
+    rounds = played(grid, config)
+    result = result_of(config)
+    assert result["status"] == "finished"
+    assert [(c["id"], c["verdict"], c["excluded"], c["posterior"]) for c in result["clients"]] == [
+        (c["id"], c["verdict"], c["excluded"], c["posterior"]) for c in undisturbed["clients"]
+    ]
+    assert rounds[-1].round == 4, "the round that was under way is lost, and held under another number"
+    assert counted.only_once()
+    registry = app.credentials_of(config).registry
+    for place in places.values():
+        signed = RoundJournal(Path(place["fedgt-journal"])).agreements(registry)
+        opened = {(link.model, frozenset(group.alive)) for link in signed.links for group in link.groups}
+        assert opened
+        assert opened <= rows_of(tmp_path / "run"), "what a site has agreed to open is in the account"
+
+
+def test_who_was_excluded_before_a_restart_is_never_asked_again(tmp_path: Path) -> None:
+    places, config = placed(tmp_path)
+    config |= RESTARTED | {"folder": str(tmp_path / "run")}
+    grid = DyingGrid(app.client, places, config)
+    grid.at = (2, MASKED)
+    with pytest.raises(Killed):
+        played(grid, config)
+    pushed = trips(grid)
+    rounds = played(grid, config)
+    assert {one.excluded for one in rounds} == {("client-4",)}
+    asked = {node for kind, to in pushed if kind != "query.fedgt_hello" for node in to}
+    assert asked == {100, 101, 102, 103}
+
+
+def test_a_run_goes_on_only_with_its_own_settings_plan_and_registry(tmp_path: Path) -> None:
+    places, config = placed(tmp_path)
+    config |= RESTARTED | {"folder": str(tmp_path / "run")}
+    grid = DyingGrid(app.client, places, config)
+    grid.at = (2, MASKED)
+    with pytest.raises(Killed):
+        played(grid, config)
+    other_plan = Grouping(design=app.options(config)["grouping"].design, clients=app.names_of(config)[::-1])
+    with pytest.raises(SpecError, match="another plan"):
+        played(grid, config, grouping=other_plan)
+    with pytest.raises(SpecError, match="rounds"):
+        played(grid, config, rounds=9)
+    stranger = tmp_path / "stranger"
+    stranger.mkdir()
+    write_consortium(stranger / "keys", 5)
+    with pytest.raises(SpecError):
+        played(grid, config | {"keys": str(stranger / "keys")}, inputs=inputs_of(config))
+    _, busy = over(grid, config)
+    with pytest.raises(SpecError, match="another process"):
+        over(grid, config)
+    busy.close()
+    assert played(grid, config)[-1].excluded == ("client-4",)

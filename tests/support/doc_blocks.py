@@ -46,8 +46,11 @@ def blocks(text: str) -> Iterator[Block]:
         yield Block(found[1], found[2], found[3], text[: found.start()].count("\n") + 1)
 
 
-def run_page(page: Path, folder: Path) -> int:
-    """Run a page; an AssertionError names the line of the page. Returns how many blocks were run."""
+def run_page(page: Path, folder: Path, *, seconds: float = 180) -> int:
+    """Run a page, each block in so many seconds at most; an AssertionError names the line of the page.
+
+    Returns how many blocks were run.
+    """
     printed, ran, programs = "", 0, ""
     for block in blocks(page.read_text(encoding="utf-8")):
         where = f"{page.name} line {block.line}"
@@ -56,11 +59,11 @@ def run_page(page: Path, folder: Path) -> int:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(block.text, encoding="utf-8")
         elif block.language == "sh":
-            printed = _run(["bash", "-euo", "pipefail", "-c", block.text], folder, block.code, where)
+            printed = _run(["bash", "-euo", "pipefail", "-c", block.text], folder, block.code, where, seconds)
             ran += 1
         elif block.language == "python":
             programs += block.text
-            printed = _run([sys.executable, "-W", "error", "-c", programs], folder, 0, where)
+            printed = _run([sys.executable, "-W", "error", "-c", programs], folder, 0, where, seconds)
             ran += 1
         elif block.language == "text" and printed:
             for line in block.text.splitlines():
@@ -76,11 +79,18 @@ def promised(line: str, printed: str) -> bool:
     return any(pattern.search(" ".join(one.split())) for one in printed.splitlines())
 
 
-def _run(command: list[str], folder: Path, code: int, where: str) -> str:
+def _run(command: list[str], folder: Path, code: int, where: str, seconds: float) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     environment = os.environ | {"PATH": path, "COLUMNS": "160", "NO_COLOR": "1", "TERM": "dumb", "LC_ALL": "C.UTF-8"}
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, encoding="utf-8", check=False, timeout=180
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+        timeout=seconds,
     )
     assert done.returncode == code, (
         f"{where}: exit code {done.returncode} instead of {code}\n{done.stdout}{done.stderr}"

@@ -7,6 +7,7 @@ node config decides what happens, and all of it is seeded.
 import hashlib
 import json
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,8 +41,10 @@ def blobs(key: int, samples: int = SAMPLES) -> tuple[np.ndarray[Any, Any], np.nd
     return (centers[labels] + rng.normal(size=(samples, FEATURES))).astype(np.float32), labels
 
 
-def initial() -> dict[str, Any]:
-    return {"weight": np.zeros((CLASSES, FEATURES), dtype=np.float32), "bias": np.zeros(CLASSES, dtype=np.float32)}
+def initial(start: float = 0.0) -> dict[str, Any]:
+    """Sites with identities answer for one model once, over all runs: another run begins at another model."""
+    weight = np.full((CLASSES, FEATURES), start, dtype=np.float32)
+    return {"weight": weight, "bias": np.zeros(CLASSES, dtype=np.float32)}
 
 
 def logits(parameters: Any, images: Any) -> Any:
@@ -118,12 +121,27 @@ def options(config: Any) -> dict[str, Any]:
     }
 
 
+def kept(config: Any) -> dict[str, Any]:
+    """With a folder the run goes on after a restart; where the config says so the process is killed, once."""
+    folder = str(config.get("folder", ""))
+    if not folder:
+        return {}
+
+    def told(round: int, purpose: str, stage: str) -> None:
+        marker = Path(f"{folder}.killed")
+        if f"{round}:{stage}" == config.get("killed") and not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return {"folder": folder, "resume": True, "name": "winter", "on_stage": told}
+
+
 def over(grid: Grid, config: Any, **changes: Any) -> Any:
     """The server's half: the transport of a grid, and the run that drives it."""
     from fedgt.federation import FederationRun
     from fedgt.flower import FlowerTransport
 
-    told = options(config) | changes
+    told = options(config) | kept(config) | changes
     transport = FlowerTransport(
         grid,
         names_of(config),
@@ -185,7 +203,7 @@ def main(grid: Grid, context: Context) -> None:
         draft.replace(out)
 
     transport, run = over(grid, context.run_config)
-    for step, halt in stopping(run, initial()):
+    for step, halt in stopping(run, initial(float(context.run_config.get("start", 0.0)))):
         rows.append(row(step, halt, transport))
         write(finished=False)
     write(finished=True)

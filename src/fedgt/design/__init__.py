@@ -14,7 +14,7 @@ from fedgt.design.contamination import (
 )
 from fedgt.design.families import candidates
 from fedgt.design.matrix import Design, from_matrix, identity, read_design, single_group
-from fedgt.design.named import default_design, named_design, named_designs, named_families
+from fedgt.design.named import named_design, named_designs, named_families
 from fedgt.design.quasi_cyclic import drawn_quasi_cyclic, quasi_cyclic
 from fedgt.design.reed_solomon import CodeProof, proved, reed_solomon
 from fedgt.design.searched import SearchedDesign, searched_design, searched_designs
@@ -38,7 +38,6 @@ __all__ = [
     "contamination",
     "countable",
     "cyclic",
-    "default_design",
     "drawn_quasi_cyclic",
     "faults",
     "from_matrix",

@@ -60,34 +60,6 @@ _SPELLED: dict[str, tuple[str, Callable[..., Design]]] = {
 }
 
 
-_DEFAULTS = {
-    True: {10: "graded-10x6", 15: "graded-15x10-b", 20: "graded-20x12", 30: "graded-30x15"},
-    False: {15: "bch-15x8", 30: "cyclic-30x12", 31: "bch-31x10"},
-}
-
-
-def default_design(clients: int, *, graded: bool) -> Design:
-    """The design to start from: few ties for graded evidence, the paper's designs for binary outcomes.
-
-    Raises:
-        DesignError: If there is none for this number of clients.
-
-    Examples:
-        >>> from fedgt.design import default_design
-        >>> default_design(15, graded=False).name
-        'bch-15x8'
-    """
-    names = _DEFAULTS[graded]
-    if clients not in names:
-        raise DesignError(
-            f"no default design for {clients} clients and {'graded' if graded else 'binary'} evidence (there is one for "
-            f"{', '.join(map(str, names))}); find one with `fedgt design --clients {clients} --privacy R "
-            f"--max-malicious M{' --evidence graded' if graded else ''}` and give it as design.file, or name one as "
-            "design.name"
-        )
-    return named_design(names[clients])
-
-
 def named_designs() -> tuple[str, ...]:
     """The names that `named_design` knows without a family; `N` stands for a number of clients.
 

@@ -1,5 +1,6 @@
 """Sums that are taken in stages: the first rows are a training round, later ones look closer at the same local models."""
 
+import re
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -88,6 +89,19 @@ class StagedDesign:
         """int64[rows, clients]: what a stage adds, the first is 0."""
         ends = [0, *accumulate(self.stages)]
         return self.matrix[ends[number] : ends[number + 1]]
+
+    def first(self, groups: int) -> "StagedDesign":
+        """The first so many rows, at least 1: they keep r as well."""
+        ends = list(accumulate(self.stages))
+        starts = [0, *ends]
+        stages = tuple(min(end, groups) - start for start, end in zip(starts, ends, strict=False) if start < groups)
+        named = re.sub(rf"x{self.groups}\b", f"x{groups}", self.name)
+        return StagedDesign(
+            matrix=self.matrix[:groups],
+            stages=stages,
+            name=self.name if groups == self.groups else named if named != self.name else f"{self.name}-first-{groups}",
+            source=self.source,
+        )
 
     @property
     def plain(self) -> Design:

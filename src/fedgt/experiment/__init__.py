@@ -3,20 +3,14 @@
 Everything is imported when it is first used: to look at a run needs none of what a run needs.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fedgt.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from fedgt.experiment.folder import run_into
     from fedgt.experiment.one_run import run
     from fedgt.experiment.spec import PAPER, ExperimentSpec, make_spec, read_spec
-
-_HOMES = {
-    "folder": ("run_into",),
-    "one_run": ("run",),
-    "spec": ("PAPER", "ExperimentSpec", "make_spec", "read_spec"),
-}
-_HOME_OF = {name: f"{__name__}.{module}" for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "PAPER",
@@ -27,12 +21,11 @@ __all__ = [
     "run_into",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME_OF:
-        return getattr(import_module(_HOME_OF[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "folder": ("run_into",),
+        "one_run": ("run",),
+        "spec": ("PAPER", "ExperimentSpec", "make_spec", "read_spec"),
+    },
+)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedgt.design import Design, default_design, from_matrix, named_design
+from fedgt.design import Design, from_matrix, named_design
 from fedgt.engine import ClientEndpoint, LocalTransport, OnStage, TakesSums, secure_sums
 from fedgt.errors import DesignError, ProtocolError, SpecError
 from fedgt.experiment.attack_success import attack_success
@@ -23,6 +23,7 @@ from fedgt.federation import Federation, FederationRun, Validation
 from fedgt.federation.history import Accuracies, Witness
 from fedgt.federation.run_folder import RunFolder
 from fedgt.grouping import Grouping, assign
+from fedgt.planning import default_design
 from fedgt.record.result import Heading, Truth
 from fedgt.screen import balanced_accuracy, top1_accuracy
 from fedgt.train import (
@@ -234,7 +235,13 @@ def design_of(spec: ExperimentSpec) -> Design:
     """
     try:
         design = (
-            (default_design(spec.federation.clients, graded=spec.screen.kind == "graded"))
+            default_design(
+                spec.federation.clients,
+                graded=spec.screen.kind == "graded",
+                privacy=spec.privacy,
+                largest_share=spec.secure_aggregation.largest_share,
+                colluders=spec.secure_aggregation.colluders,
+            )
             if spec.design.matrix is None and spec.design.name == "auto"
             else named_design(spec.design.name)
             if spec.design.matrix is None

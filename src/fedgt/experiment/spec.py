@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from fedgt.design import read_design
+from fedgt.design import Design, read_design
 from fedgt.errors import DesignError, SpecError
 from fedgt.federation.settings import DecodeSettings, RfaSettings, ScreenSettings, SumSettings, Weighting
 from fedgt.options import Options, explained, syntax_error
@@ -173,10 +173,11 @@ class DesignSpec(Options):
     name: str = Field(
         "auto",
         description="A named design, or the name of the given matrix; `auto` is the default design for this number of "
-        "clients and kind of evidence.",
+        "clients, promise and kind of evidence.",
     )
     file: str | None = Field(
-        None, description="A CSV or JSON matrix instead, beside the specification; the resolved one holds its rows."
+        None,
+        description="A CSV or JSON matrix or a plan.json, beside the specification; the resolved one holds its rows.",
     )
     matrix: tuple[tuple[int, ...], ...] | None = Field(None, description="The rows themselves, 0 or 1, one per group.")
 
@@ -377,8 +378,25 @@ def make_spec(
     if spec.design.file is None:
         return spec
     try:
-        design = read_design((beside or Path()) / spec.design.file)
+        design = _design_in((beside or Path()) / spec.design.file, spec.privacy)
     except (DesignError, SpecError) as error:
         raise SpecError(f"{origin}: design.file = {spec.design.file!r}: {error}") from error
     rows = tuple(tuple(row) for row in design.matrix.tolist())
     return spec.model_copy(update={"design": DesignSpec(name=design.name, matrix=rows)})
+
+
+def _design_in(path: Path, privacy: int) -> Design:
+    """The design of a matrix or of a plan, which must not promise more than the run."""
+    if path.suffix.lower() == ".json":
+        try:
+            content = json.loads(read_text(path, "design file"))
+        except (ValueError, RecursionError):
+            content = None  # said below
+        if isinstance(content, dict) and isinstance(content.get("design"), dict):
+            from fedgt.planning import read_plan
+
+            plan = read_plan(path)
+            if privacy < plan.privacy.promised:
+                raise SpecError(f"the plan promises {plan.privacy.promised}, but privacy = {privacy}: ask for no less")
+            return plan.assignment
+    return read_design(path)

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from fedgt.engine import ClientEndpoint, LocalTransport
 from fedgt.engine.endpoint import Client
 from fedgt.engine.transport import Handler
-from fedgt.errors import ClientsFailedError, SpecError
+from fedgt.errors import ClientsFailedError, FedGTError, SpecError
 
 
 class LocalClients:
@@ -54,8 +54,12 @@ class LocalClients:
         def handle(stage: str, payload: bytes) -> bytes:
             try:
                 return self._endpoints[name].handle(stage, payload)
-            except Exception as error:
+            except FedGTError as error:
                 self._raised.setdefault(name, error)
                 raise
+            except Exception as error:
+                self._raised.setdefault(name, error)
+                # What foreign code says may be data: its kind goes on record, and all of it is raised if all fail alike.
+                raise FedGTError(f"its training failed with {type(error).__name__}") from error
 
         return handle

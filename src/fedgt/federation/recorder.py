@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from fedgt.errors import FedGTError, SpecError
+from fedgt.errors import SpecError
 from fedgt.federation.history import History
 from fedgt.federation.participants import Federation
 from fedgt.federation.saved_run import saved
@@ -49,7 +49,7 @@ def opened(
                 f"{place.path} already holds {', '.join(there)}: go on with the run (resume=True), or take another folder"
             )
         return place, place.of(federation, real=real)
-    except FedGTError:
+    except BaseException:
         place.close()
         raise
 

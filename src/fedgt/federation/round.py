@@ -250,12 +250,12 @@ def screening_round(
     # An outcome speaks about those whose models are in the sum, not about those who were to be in it.
     seen = shown(taken.sums)
     real = _real_grouping(grouping, sums, seen)
-    silent = _silent(grouping, present, sums)
+    faulty = {group for fault in taken.sums.faults for group in fault.groups}
+    silent = _silent(grouping, present, sums, faulty - seen)
     means = group_means(federation, sums, parameters, real)
     here = _faults(taken.sums)
     found = measured(means, real, validation, screen, decoding, earlier, heard, seed, [*faults, *here])
     last = last or not found.repeatable
-    faulty = {group for fault in taken.sums.faults for group in fault.groups}
     final = exclude(real, found.finding, decoding, silent=silent, faulty=faulty)
     decision = final if last else exclude(real, found.finding, decoding, last=False, silent=silent, faulty=faulty)
     # Whoever spoils so much that nothing can be compared must not be spared the test.
@@ -300,13 +300,18 @@ def _faults(taken: SecureSums) -> tuple[frozenset[str], ...]:
     return (*(frozenset(fault.suspects) for fault in taken.faults), *(frozenset({client}) for client in sorted(left)))
 
 
-def _silent(grouping: Grouping, present: Sequence[str], sums: Sequence[GroupSum]) -> dict[str, str]:
-    """Clients of the design whose model is in no sum through their own doing, with what happened to them."""
+def _silent(
+    grouping: Grouping, present: Sequence[str], sums: Sequence[GroupSum], spoilt: Collection[int]
+) -> dict[str, str]:
+    """Clients of the design whose model is in no sum through their own doing, with what happened to them.
+
+    Who is missing in a sum that was spoilt before anybody has seen it may be the victim.
+    """
     there, heard = set(present), {client for one in sums for client in one.members}
     reasons = {client: "absent" for client in grouping.clients if client not in there}
     for one in sums:
         for client, reason in one.dropped.items():
-            if client not in heard:
+            if client not in heard and one.group not in spoilt:
                 reasons.setdefault(client, reason)
     return reasons
 

@@ -154,6 +154,13 @@ class FederationRun:
         if not all(1 <= number <= rounds for number in test_rounds):
             raise SpecError(f"test rounds {sorted(test_rounds)} of {rounds} rounds: numbers from 1 are needed")
         self._agreed_tests = tuple(sorted(set(test_rounds)))
+        if self._agreed_tests and (
+            given := sorted({"round", "most_rounds", "more_groups"} & self.screen.model_fields_set)
+        ):
+            raise SpecError(
+                f"test rounds {', '.join(map(str, self._agreed_tests))} are agreed beforehand, so no further test follows: "
+                f"leave out screen.{', screen.'.join(given)}, or leave out test_rounds"
+            )
         if unknown := sorted(self._excluded - set(samples)):
             raise SpecError(f"excluded from the beginning, but no client: {', '.join(unknown)}")
         if validation is None and grouping is not None:
@@ -204,8 +211,8 @@ class FederationRun:
         Raises:
             RunHaltedError: If the run may not go on.
         """
-        self.begin(parameters)
         try:
+            self.begin(parameters)
             while (coming := self.coming()) is not None:
                 yield self.hold(coming)
         finally:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedgt.design import Design, default_design
+from fedgt.design import Design
 from fedgt.errors import SpecError
 from fedgt.federation.participants import Federation
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
@@ -29,13 +29,21 @@ def seated(
 
     Raises:
         SpecError: If the plan promises more than the run.
-        DesignError: If there is no default design for so many clients, or the design is for another number.
+        DesignError: If no groups keep the promise for so many clients, or the design is for another number.
     """
     clients, plan = tuple(federation.samples), None
     if isinstance(given, Grouping):
         return given, None
     if given is None:
-        given = default_design(len(clients), graded=graded)
+        from fedgt.planning import default_design
+
+        given = default_design(
+            len(clients),
+            graded=graded,
+            privacy=federation.ledger.promised,
+            largest_share=federation.sums.largest_share,
+            colluders=federation.sums.colluders,
+        )
     elif not isinstance(given, Design):
         plan, promised = given, federation.ledger.promised
         if promised < plan.privacy.promised:

@@ -11,10 +11,10 @@
 Names are imported when they are first used: a site's process starts for every message and must not load the server's side.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedgt.flower.supported import require_supported
+from fedgt.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from fedgt.flower.grid_transport import FlowerTransport
@@ -24,15 +24,6 @@ if TYPE_CHECKING:
     from fedgt.flower.site import Site, client_app, register, site_of
 
 require_supported()
-
-_HOMES = {
-    "site": ("Site", "client_app", "register", "site_of"),
-    "inprocess": ("InProcessGrid",),
-    "optimizer": ("adaptive",),
-    "records": ("inputs_of",),
-    "grid_transport": ("FlowerTransport",),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "FlowerTransport",
@@ -45,8 +36,13 @@ __all__ = [
     "site_of",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME_OF:
-        return getattr(import_module(f"fedgt.flower.{_HOME_OF[name]}"), name)
-    raise AttributeError(f"module 'fedgt.flower' has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "site": ("Site", "client_app", "register", "site_of"),
+        "inprocess": ("InProcessGrid",),
+        "optimizer": ("adaptive",),
+        "records": ("inputs_of",),
+        "grid_transport": ("FlowerTransport",),
+    },
+)

@@ -3,27 +3,20 @@
 Everything is imported when it is first used: to look at a run needs none of what a run needs.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fedgt.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from fedgt.record.progress import RunProgress, read_progress
     from fedgt.record.result import RunResult, result_schema, write_result
 
-_HOMES = {
-    "progress": ("RunProgress", "read_progress"),
-    "result": ("RunResult", "result_schema", "write_result"),
-}
-_HOME_OF = {name: f"{__name__}.{module}" for module, names in _HOMES.items() for name in names}
-
 __all__ = ["RunProgress", "RunResult", "read_progress", "result_schema", "write_result"]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME_OF:
-        return getattr(import_module(_HOME_OF[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "progress": ("RunProgress", "read_progress"),
+        "result": ("RunResult", "result_schema", "write_result"),
+    },
+)

@@ -47,8 +47,17 @@ def test_without_a_validation_set_nobody_is_tested() -> None:
 def test_a_promise_that_the_groups_cannot_keep_is_refused_before_anybody_trains() -> None:
     sites = {name: Site(name) for name in NAMES}
     with pytest.raises(SpecError, match="give r = 4 at most"):
+        made(sites, privacy=9, grouping=named_design("graded-15x10-b"))
+    with pytest.raises(DesignError, match="privacy 7 can be tested, 19 clients keep privacy 9"):
         made(sites, privacy=9)
     assert not any(site.asked for site in sites.values())
+
+
+def test_a_federation_of_any_size_and_promise_has_groups_of_its_own() -> None:
+    assert made(samples=dict.fromkeys(NAMES[:8], 10), privacy=3).grouping is not None
+    grouping = made(sums=SumSettings(largest_share=0.8, colluders=0)).grouping
+    assert grouping is not None
+    assert grouping.design.groups < 10
 
 
 @pytest.mark.parametrize(
@@ -57,10 +66,11 @@ def test_a_promise_that_the_groups_cannot_keep_is_refused_before_anybody_trains(
         ({"rounds": 0}, SpecError),
         ({"excluded": ["stranger"]}, SpecError),
         ({"screen": ScreenSettings(round=4)}, SpecError),
-        ({"samples": dict.fromkeys(NAMES[:9], 10)}, DesignError),
+        ({"samples": dict.fromkeys(NAMES[:6], 10)}, DesignError),
         ({"samples": dict.fromkeys([*NAMES[:14], "x"], 10), "grouping": made().grouping}, SpecError),
         ({"grouping": named_design("bch-15x8"), "validation": None}, SpecError),
         ({"rfa": RfaSettings()}, SpecError),
+        ({"test_rounds": (1,), "screen": ScreenSettings(most_rounds=2)}, SpecError),
         ({"privacy": 0}, SpecError),
     ],
 )
@@ -206,7 +216,7 @@ def test_where_no_set_explains_a_further_test_what_was_found_before_stands(monke
 def test_groups_that_would_disclose_more_than_the_promised_share_are_refused_before_anybody_trains() -> None:
     sites = {name: Site(name) for name in NAMES}
     with pytest.raises(SpecError, match=r"largest_share is 0\.5"):
-        made(sites, sums=SumSettings(largest_share=0.5))
+        made(sites, sums=SumSettings(largest_share=0.5), grouping=named_design("graded-15x10-b"))
     assert not any(site.asked for site in sites.values())
 
 

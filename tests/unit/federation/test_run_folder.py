@@ -421,6 +421,24 @@ def test_the_marker_of_a_round_is_on_the_disk_before_anybody_is_asked(tmp_path: 
     ]  # fmt: skip
 
 
+class Talks(Site):
+    """A site whose training fails with what must not leave it."""
+
+    def train(self, parameters: Any, *, round: int) -> Any:
+        if round == 2:
+            raise RuntimeError("patient 4711 has no birthday")
+        return super().train(parameters, round=round)
+
+
+def test_what_the_training_of_a_site_says_is_nowhere_in_the_folder(tmp_path: Path) -> None:
+    sites: dict[str, Any] = {name: (Talks if name == "c07" else Site)(name) for name in NAMES}
+    run = made(sites, folder=tmp_path / "run")
+    list(run.rounds(START))
+    (dropped,) = [row.dropped for row in run.result().aggregates if row.round == 2 and row.dropped]
+    assert dropped == {"c07": "masked: its training failed with RuntimeError"}
+    assert not [path.name for path in (tmp_path / "run").iterdir() if b"4711" in path.read_bytes()]
+
+
 # Report and watch ----------------------------------------------------------------------------------------------------
 
 

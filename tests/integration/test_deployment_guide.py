@@ -1,0 +1,94 @@
+"""The deployment guide runs as written, on loopback: from `fedgt design` over SuperNodes with TLS to the report."""
+
+import contextlib
+import importlib
+import json
+import os
+import shutil
+import signal
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="needs Flower: pip install '.[flower]'")
+
+from doc_blocks import run_page
+from fedgt import FederationRun, TrainedModel, Validation
+from fedgt.planning import read_plan
+from fedgt.types import Parameters
+
+GUIDE = Path(__file__).parents[2] / "docs" / "howto" / "deploy.md"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        any(shutil.which(command) is None for command in ("flower-superlink", "openssl", "ssh-keygen")),
+        reason="needs flower-superlink, openssl and ssh-keygen on the PATH",
+    ),
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """An empty one; whatever works there in the end is ended, also what the guide's processes have started."""
+    yield tmp_path
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (process / "cwd").readlink() == tmp_path:
+                os.kill(int(process.name), signal.SIGKILL)
+
+
+class Local:
+    """A site of the guide without Flower."""
+
+    def __init__(self, model: Any, file: Path) -> None:
+        self._model = model
+        with np.load(file) as data:
+            self._images, self._labels = data["images"], data["labels"]
+
+    def train(self, parameters: Parameters, *, round: int) -> TrainedModel:
+        trained = self._model.trained(parameters, self._images, self._labels)
+        return TrainedModel(parameters=trained, samples=len(self._labels))
+
+
+def alike(folder: Path) -> dict[str, Any]:
+    """`result.json` without versions, seconds, the settings' hash, and what the messages cost."""
+    result: dict[str, Any] = json.loads((folder / "result.json").read_text())
+    for key in ("version", "spec_hash", "cpu_seconds"):
+        del result[key]
+    for row in result["rounds"]:
+        del row["bytes_up"], row["bytes_down"]
+    return result
+
+
+def test_the_guide_over_tls_ends_with_the_report_of_the_run_that_it_set_up(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run_page(GUIDE, folder, seconds=540) >= 10
+    there = folder / "runs" / "winter"
+    report = json.loads((there / "report.json").read_text())
+    assert not report["simulation"]
+    assert (there / "report.html").is_file()
+
+    monkeypatch.syspath_prepend(str(folder / "app"))
+    model = importlib.import_module("consortium.model")
+    samples = tomllib.loads((folder / "samples.toml").read_text())
+    with np.load(folder / "validation.npz") as data:
+        images, labels = data["images"], data["labels"]
+    run = FederationRun(
+        {site: Local(model, folder / f"{site}.npz") for site in samples},
+        privacy=3,
+        samples=samples,
+        grouping=read_plan(folder / "plan.json"),
+        validation=Validation(
+            logits=lambda parameters: model.logits(parameters, images), labels=labels, inputs=lambda _: images
+        ),
+        rounds=2,
+        folder=folder / "local",
+    )
+    assert list(run.rounds(model.first()))[-1].excluded == ("delft",)
+    assert alike(there) == alike(folder / "local"), "real SuperNodes change no number"
