@@ -98,6 +98,31 @@ def test_the_same_seed_prints_the_same_object_with_and_without_a_cache(fedgt: Ru
     assert answer["communication"]["secure_sums"] == chosen["groups"]
 
 
+def test_the_frontier_shows_what_each_further_sum_buys(fedgt: Run, tmp_path: Path) -> None:
+    done = fedgt("design", "--clients", "12", "--privacy", "4", "--write", "A.csv", "--seconds", "600")
+    assert done.returncode == 0, done.stderr
+    for word in ("sums", "share", "stages", "uploads", "power", "* nested-12x8-r4"):
+        assert word in done.stdout
+    support = minimum_support(read_design(tmp_path / "A.csv").matrix)
+    assert support is not None
+    assert support.r >= 4
+    answer = json.loads(
+        fedgt("design", "--clients", "12", "--privacy", "3", "--dropouts", "1", "--json", "--seconds", "600").stdout
+    )
+    lines = answer["frontier"]
+    assert [one["sums"] for one in lines] == list(range(3, 9))
+    assert all(one["r"] >= 4 for one in lines)
+    assert all(abs(one["share_mean"] - (one["sums"] - 1) / 11) < 0.02 for one in lines)
+    assert [one["power"] for one in lines] == sorted(one["power"] for one in lines)
+    assert answer["default"] == "nested-12x8-r4"
+
+
+def test_where_no_test_is_possible_the_frontier_says_what_is(fedgt: Run) -> None:
+    done = fedgt("design", "--clients", "8", "--privacy", "5")
+    assert done.returncode == 0
+    assert "no default: privacy 5 of 8 clients" in done.stdout
+
+
 def test_a_search_out_of_time_says_how_far_it_came(fedgt: Run) -> None:
     done = fedgt("design", *DEMANDS, "--seconds", "1e-9")
     assert done.returncode == 2
@@ -131,7 +156,8 @@ def test_graded_evidence_has_a_margin_and_no_contamination_limit(fedgt: Run) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--clients", "8"], "a search needs --privacy"),
+        (["--clients", "8"], "--privacy (the promised r) is needed"),
+        (["--clients", "8", "--privacy", "3", "--out", "plan.json"], "--out belong to a search"),
         (["--clients", "8", "--name", "bch-15x8"], "give --matrix FILE or --name NAME to describe"),
         (["--name", "bch-15x8", "--out", "plan.json"], "--out belong to a search"),
         ([*DEMANDS, "--plot", "p.txt"], "the name must end with one of .svg, .png, .pdf"),

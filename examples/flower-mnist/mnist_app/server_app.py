@@ -44,6 +44,8 @@ def main(grid: Grid, context: Context) -> None:
         credentials=credentials,
         next_model=adaptive(FedAdam(eta=0.01)) if config["optimizer"] == "fedadam" else None,
         seed=seed,
+        folder=str(config["folder"]) or None,
+        resume=bool(config["folder"]),
     )
     for step in run.rounds(task.initial(seed)):
         predicted = task.logits(step.parameters, test_images).argmax(axis=1)

@@ -26,7 +26,8 @@ def design(
         typer.Option(help="Describe a named design instead, such as bch-15x8.", autocompletion=_names),
     ] = None,
     clients: Annotated[
-        int | None, typer.Option(help="Search designs for this many clients (with --privacy and --max-malicious).")
+        int | None,
+        typer.Option(help="What groups for this many clients buy and cost (with --privacy; --max-malicious searches)."),
     ] = None,
     privacy: Annotated[int | None, typer.Option(help="No combination of sums may mix fewer clients.")] = None,
     max_malicious: Annotated[int | None, typer.Option(help="The most attackers that you fear.")] = None,
@@ -53,7 +54,7 @@ def design(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     write: Annotated[Path | None, typer.Option(help="Write the (recommended) matrix to this CSV file.")] = None,
 ) -> None:
-    """Describe a design (--matrix or --name), or search the best ones (--clients, --privacy, --max-malicious)."""
+    """Describe a design (--matrix, --name), show what groups buy (--clients, --privacy), or search (--max-malicious)."""
     from fedgt.errors import SpecError
 
     if seed < 0:
@@ -83,8 +84,18 @@ def design(
             "give --matrix FILE or --name NAME to describe a design, or --clients N --privacy R --max-malicious Q to search "
             f"one; known names are {', '.join(named_designs())}"
         )
-    if privacy is None or max_malicious is None:
-        raise SpecError("a search needs --privacy (the promised r) and --max-malicious (the most attackers you fear)")
+    if privacy is None:
+        raise SpecError("--privacy (the promised r) is needed with --clients; --max-malicious searches designs as well")
+    if max_malicious is None:
+        searched = {"--groups-max": groups_max, "--out": out, "--plot": plot, "--cache": cache}
+        if given := [option for option, value in searched.items() if value is not None]:
+            raise SpecError(
+                f"{', '.join(given)} belong to a search: give --max-malicious (the most attackers you fear)"
+            )
+        from fedgt.cli.design_frontier import show_frontier
+
+        show_frontier(clients, privacy, dropouts, seconds, as_json=as_json, write=write)
+        return
     from fedgt.cli.design_search import search_designs
 
     search_designs(

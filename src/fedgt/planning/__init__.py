@@ -9,6 +9,7 @@ from fedgt.planning.default import default_design
 from fedgt.planning.demands import Demands, Evidence, require_possible
 from fedgt.planning.evaluation import Evaluation, Figures, Memory
 from fedgt.planning.expected import ExpectedErrors, expected, least_wrong
+from fedgt.planning.frontier import FrontierRow, frontier
 from fedgt.planning.graded_search import GradedDesign, certify, search_graded
 from fedgt.planning.margin import Margin, draw_trials, margin, wrong_under_noise
 from fedgt.planning.nested_groups import nested_groups
@@ -26,6 +27,7 @@ __all__ = [
     "Evidence",
     "ExpectedErrors",
     "Figures",
+    "FrontierRow",
     "GradedDesign",
     "Margin",
     "Memory",
@@ -40,6 +42,7 @@ __all__ = [
     "draw_tradeoff",
     "draw_trials",
     "expected",
+    "frontier",
     "least_wrong",
     "make_plan",
     "margin",

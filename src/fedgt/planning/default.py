@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from fedgt.defaults import NO_LIMIT
 from fedgt.design import Design, named_design
 from fedgt.errors import DesignError
 from fedgt.planning.nested_groups import nested_groups
@@ -36,7 +37,7 @@ def default_design(
     graded: bool,
     privacy: int = 4,
     absences: int = 0,
-    largest_share: float = 1.0,
+    largest_share: float = NO_LIMIT,
     colluders: int = 0,
 ) -> Design:
     """The design to start from.
