@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from fedgt.experiment import ExperimentSpec, RunResult, make_spec
+from fedgt.experiment import ExperimentSpec, make_spec
 from fedgt.experiment.batch import run_batch
+from fedgt.record import RunResult
 from fedgt.train import load
 
 RESULTS: Final = Path(__file__).parent.parent / "docs" / "results" / "different_attacks.csv"

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from fedgt.errors import ProtocolError
-from fedgt.secagg import FixedPoint, GroupSum, RoundPlan, TensorSpec
-from fedgt.secagg.membership import OWN_BYTES, Membership, keys_statement
+from fedgt.secagg import FixedPoint, GroupSum, RoundPlan, ServerSession, TensorSpec
+from fedgt.secagg.membership import OWN_BYTES, PARCEL_BYTES, Membership, keys_statement
 from fedgt.secagg.messages import GroupPart, stage_message
 from fedgt.secagg.shares import PRIME, SHARE_BYTES, combine_shares, split_secret
 from fedgt.secagg.vector import require_range
 from lying_client import LyingClient
-from secagg_lab import FOUR, UPDATE, make_plan, play, read
+from secagg_lab import FOUR, UPDATE, Wire, make_plan, play, read
 
 
 def exact(one: GroupSum) -> bool:
@@ -117,29 +117,63 @@ def test_a_false_share_costs_nothing_and_names_its_holder_wherever_it_sits(liar:
     assert set(one.faults) == {liar}
 
 
-def test_a_parcel_that_cannot_be_read_names_nobody() -> None:
-    """A complaint of one client about another proves nothing about either: the group goes on without who complains."""
-    plan = make_plan("abcd")
+def spoilt(plan: RoundPlan, dealer: str, victims: str) -> Wire:
+    """A dealer whose parcels these victims cannot read, in all groups; the hashes are those of good shares."""
 
     def spoil(at: str, who: str, reply: bytes) -> bytes:
-        if (at, who) != ("shares", "a"):
+        if (at, who) != ("shares", dealer):
             return reply
         message = read(plan, at, who, reply)
-        body = bytearray(message.parts[0].body)
-        body[OWN_BYTES] ^= 1  # the parcel for b; what a keeps itself comes first
-        return stage_message(
-            plan,
-            at,
-            who,
-            [GroupPart(group=0, body=bytes(body))],
-            attached=bytes(message.attached),
-            identity=FOUR.clients["a"],
-        )
+        parts = []
+        for part in message.parts:
+            body, place = bytearray(part.body), plan.groups[part.group].index(dealer)
+            for victim in set(victims) & set(plan.groups[part.group]):
+                there = plan.groups[part.group].index(victim)
+                body[there * PARCEL_BYTES - (PARCEL_BYTES - OWN_BYTES if place < there else 0)] ^= 1
+            parts.append(GroupPart(group=part.group, body=bytes(body)))
+        return stage_message(plan, at, who, parts, attached=bytes(message.attached), identity=FOUR.clients[dealer])
 
-    _, _, (one,) = play(plan, up=spoil)
-    assert not one.faults
-    assert set(one.dropped) == {"b"}
-    assert one.dropped["b"].startswith("masked: refused")
+    return spoil
+
+
+def test_a_parcel_that_cannot_be_read_costs_the_group_and_names_nobody() -> None:
+    """A complaint of one client about another proves nothing about either: of the whole group at least one has lied."""
+    plan = make_plan("abcd", "bcd", "abc")
+    _, back, sums = play(plan, up=spoilt(plan, "a", "bd"))
+    assert [one.status for one in sums] == ["erased", "open", "erased"]
+    assert "b, d cannot read a peer's shares" in sums[0].reason
+    assert exact(sums[1])
+    assert not any(one.faults for one in sums)
+    session = ServerSession(plan, credentials=FOUR.of_server())
+    session.keys(), session.shares(back["keys"]), session.masked(back["shares"])
+    session.agree(back["masked"], authorise=lambda members: (None,) * len(members))
+    assert [(one.kind, one.groups, one.suspects) for one in session.faults] == [
+        ("parcels", (0,), tuple("abcd")),
+        ("parcels", (2,), tuple("abc")),
+    ]
+
+
+@pytest.mark.parametrize("complains", ["the victim", "a liar"])
+def test_a_false_complaint_looks_like_a_true_one(complains: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So neither can frame the other: the server learns the same from both."""
+    plan = make_plan("abcd", "bcd")
+    up: Wire = lambda at, who, reply: reply  # noqa: E731
+    if complains == "the victim":
+        up = spoilt(plan, "a", "b")
+    else:
+        honest = Membership.open_parcels
+
+        def complain(self: Membership, part: GroupPart, *, tagged: bool) -> None:
+            if self.clients[self.position] == "b" and "a" in self.clients:
+                raise ProtocolError("the share from a cannot be read: changed, or made for something else")
+            honest(self, part, tagged=tagged)
+
+        monkeypatch.setattr(Membership, "open_parcels", complain)
+    _, _, sums = play(plan, up=up)
+    assert [one.status for one in sums] == ["erased", "open"]
+    assert dict(sums[0].dropped) == {
+        "b": "masked: refused: the share from a cannot be read: changed, or made for something else"
+    }
 
 
 # Range ------------------------------------------------------------------------------------------------------------------

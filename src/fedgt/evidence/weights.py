@@ -252,6 +252,7 @@ class GradedEvidence:
     def lines(self, count: int) -> tuple[ShiftEvidence, ...]:
         """Lines in the plane of the two strongest, at equal angles."""
         values, vectors = np.linalg.eigh(self.strongest.gram)
+        values = np.maximum(values, 0.0)  # where nothing but one line differs the others round to below 0
         first, second = vectors[:, -1] * values[-1] ** 0.5, vectors[:, -2] * values[-2] ** 0.5
         turned = [np.cos(angle) * first + np.sin(angle) * second for angle in np.pi * np.arange(count) / count]
         return tuple(self.strongest.shift.towards(one / np.linalg.norm(one)) for one in turned)

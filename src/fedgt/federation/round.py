@@ -7,7 +7,7 @@ Nothing is opened before the ledger was asked. What the server learns is in the 
 its real weights and its status.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -132,12 +132,24 @@ class ScreeningRound:
 
 
 def training_round(
-    federation: Federation, parameters: Parameters, *, round: int, members: Sequence[str]
+    federation: Federation,
+    parameters: Parameters,
+    *,
+    round: int,
+    members: Sequence[str],
+    apart: Callable[[Sequence[str]], Sequence[tuple[str, ...]]] | None = None,
 ) -> RoundResult:
     """Secure FedAvg over the given clients: the new model is the old one plus the weighted mean update.
 
     If the sum cannot be opened (nobody answers, too few are left, the ledger refuses), the model stays as it is and the
     result says why. About a model that was summed before, as many of the clients are asked for as the promise allows.
+
+    Args:
+        federation: Who takes part.
+        parameters: The global model at the start of the round.
+        round: Its number.
+        members: Who trains.
+        apart: Who shares a sum, where they are not all in one: a sum that somebody spoils costs its own clients only.
 
     Raises:
         PrivacyError: If no sum about this model may be opened any more: the run needs other parameters to go on.
@@ -169,9 +181,16 @@ def training_round(
             f"{federation.ledger.promised} clients: go on with other parameters"
         )
     left = tuple(client for client in whole if client not in part)
-    taken = take(federation, parameters, round=round, purpose="training", groups=[part], test=False)
-    (total,) = taken.sums.sums
-    updated = parameters if total.total is None else plus(parameters, mean_update(total))
+    groups = [part] if apart is None or left else apart(part)
+    taken = take(federation, parameters, round=round, purpose="training", groups=groups, test=False)
+    opened = [one for one in taken.sums.sums if one.total is not None]
+    updated = parameters
+    if opened:
+        share = {one.group: one.weight / sum(each.weight for each in opened) for one in opened}
+        means = [(share[one.group], mean_update(one)) for one in opened]
+        updated = plus(
+            parameters, {name: np.sum([w * mean[name] for w, mean in means], axis=0) for name in means[0][1]}
+        )
     notes = (
         (
             f"round {round}: the global model is one that was summed before; {', '.join(left)} sat this round out, so that "
@@ -180,7 +199,8 @@ def training_round(
         if left
         else ()
     )
-    return taken.result(updated, (*notes, *unusable("the training sum", total)))
+    lost = [] if opened else [unusable("the training sum", one) for one in taken.sums.sums]
+    return taken.result(updated, (*notes, *(lost[0] if lost else ())))
 
 
 def screening_round(

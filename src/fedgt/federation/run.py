@@ -12,6 +12,7 @@ import logging
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -25,6 +26,7 @@ from fedgt.errors import FedGTError, RunHaltedError, SpecError
 from fedgt.federation.checks import check_plan, check_test
 from fedgt.federation.further import further_design
 from fedgt.federation.history import History, Witness
+from fedgt.federation.liars import parts
 from fedgt.federation.local import LocalClients
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.recorder import Recorder, opened
@@ -33,7 +35,7 @@ from fedgt.federation.round import ScreeningRound, screening_round, training_rou
 from fedgt.federation.run_settings import digest_of, settings_of
 from fedgt.federation.seats import planned, seated
 from fedgt.federation.settings import DecodeSettings, RfaSettings, ScreenSettings, SumSettings, Weighting
-from fedgt.federation.state import Coming, RunState, Step
+from fedgt.federation.state import Coming, RunState, Step, after_faults
 from fedgt.federation.sums import RoundResult
 from fedgt.federation.verdicts import Verdict
 from fedgt.grouping import Grouping
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _ONE_BATCH = ("next-round", "negative-groups")
-_ROWS = 5  # an independent stream of the seed; see `seats`
+_ROWS, _PARTS = 5, 6  # independent streams of the seed; see `seats`
 
 NextModel: TypeAlias = Callable[[Parameters, Parameters], Parameters]
 """(global model of the round, mean that the sums give) -> the next global model; a server optimiser, for instance."""
@@ -302,14 +304,16 @@ class FederationRun:
         if number > self._recorder.last(state):
             return 0
         held = number - len(state.lost)
+        # A fault of the round before makes several training sums of one.
+        trained = 1 if number == 1 else max(1, len(self.federation.samples) // self._least)
         if number == state.round + 1:
-            return state.grouping.design.groups if number == state.next_test and state.grouping is not None else 1
+            return state.grouping.design.groups if number == state.next_test and state.grouping is not None else trained
         if self._agreed_tests:
-            return tested if held in self._agreed_tests else 1
+            return tested if held in self._agreed_tests else trained
         if held == self.screen.round and not state.tests:
             return max(1, tested)
         if state.next_test != number - 1 or state.grouping is None or not self._may_test_again(state.tests + 1):
-            return 1
+            return trained
         # New rows, or every row that was opened by then once more.
         return max(self.screen.more_groups, len(state.revealed) + state.grouping.design.groups)
 
@@ -345,6 +349,9 @@ class FederationRun:
                 excluded=state.excluded | set(screening.exclusion.excluded),
             )
             _log.info("round %d: %s", coming.round, screening.exclusion.reason)
+        state, liars = after_faults(state, coming, result)
+        news = (*(v for v in news if v.client not in {one.client for one in liars}), *liars)
+        if screening is not None:
             halted = screening.halts(
                 len(self.federation.samples) - len(state.excluded), self.federation.ledger.promised
             )
@@ -358,7 +365,7 @@ class FederationRun:
             screening=screening,
             verdicts=news,
             excluded=tuple(sorted(state.excluded)),
-            warnings=() if screening is None else screening.told(news),
+            warnings=(*(() if screening is None else screening.told(news)), *(one.reason for one in liars)),
         )
         self._recorder.add(step, state, halted=halted)
         if halted:
@@ -444,7 +451,7 @@ class FederationRun:
             who = coming.members
             return rfa_round(self.federation, coming.parameters, round=coming.round, members=who, rfa=self.rfa), None
         if coming.purpose != "test" or state.grouping is None or self.validation is None:
-            return training_round(self.federation, coming.parameters, round=coming.round, members=coming.members), None
+            return self._training(coming, state), None
         screening = screening_round(
             self.federation,
             coming.parameters,
@@ -464,6 +471,21 @@ class FederationRun:
             else state.tests + 1 >= self.screen.most_rounds or coming.round >= self._recorder.last(state),
         )
         return screening.result, screening
+
+    @property
+    def _least(self) -> int:
+        """The fewest clients of a training sum."""
+        return max(self.federation.ledger.promised, self.federation.sums.colluders + 2)
+
+    def _training(self, coming: Coming, state: RunState) -> RoundResult:
+        """One sum over all; several, drawn anew, for some rounds after a fault that nobody has been left out for."""
+        apart = None
+        if state.suspicions.apart(coming.round, state.excluded):
+            rng = np.random.default_rng([self.seed, _PARTS, coming.round])
+            apart = partial(parts, suspicions=state.suspicions, least=self._least, rng=rng)
+        return training_round(
+            self.federation, coming.parameters, round=coming.round, members=coming.members, apart=apart
+        )
 
     def _after_test(self, state: RunState, screening: ScreeningRound) -> tuple[RunState, ScreeningRound]:
         """Add the evidence up and see whether another test follows; if none can, undecided clients are decided now."""

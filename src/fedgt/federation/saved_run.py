@@ -12,6 +12,7 @@ from fedgt._version import __version__
 from fedgt.design import Design
 from fedgt.errors import SpecError
 from fedgt.evidence import STORED
+from fedgt.federation.liars import Suspicions
 from fedgt.federation.state import RunState
 from fedgt.federation.verdicts import Exclusion, Verdict
 from fedgt.grouping import Grouping
@@ -50,6 +51,7 @@ class SavedRun:
     grouping: Grouping | None
     lost: tuple[int, ...]
     decided: Exclusion | None
+    suspicions: Suspicions
 
     def state(self, ledger: Ledger) -> RunState:
         """The state between the rounds, with the account that goes on."""
@@ -68,11 +70,12 @@ class SavedRun:
             grouping=self.grouping,
             lost=self.lost,
             decided=self.decided,
+            suspicions=self.suspicions,
         )
 
     def ended(self) -> "SavedRun":
         """The same without what only a further test would need: what is not kept cannot leak."""
-        return replace(self, evidence=(), heard={}, faults=(), revealed=(), decided=None)
+        return replace(self, evidence=(), heard={}, faults=(), revealed=(), decided=None, suspicions=Suspicions())
 
     def to_bytes(self) -> bytes:
         """The bytes of the file."""
@@ -94,7 +97,7 @@ class SavedRun:
         return found
 
 
-_CLASSES = (SavedRun, Verdict, Exclusion, Grouping, Design, *STORED)
+_CLASSES = (SavedRun, Verdict, Exclusion, Grouping, Design, Suspicions, *STORED)
 
 
 def saved(state: RunState, *, spec_hash: str, halted: str, rows: str, cpu_seconds: float) -> SavedRun:
@@ -118,4 +121,5 @@ def saved(state: RunState, *, spec_hash: str, halted: str, rows: str, cpu_second
         grouping=state.grouping,
         lost=state.lost,
         decided=state.decided,
+        suspicions=state.suspicions,
     )

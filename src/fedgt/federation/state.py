@@ -1,10 +1,13 @@
 """A run between two rounds, a round that is about to be held, and one that was."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
+import numpy as np
+
+from fedgt.federation.liars import Suspicions
 from fedgt.federation.round import ScreeningRound
 from fedgt.federation.sums import RoundResult
 from fedgt.federation.verdicts import Exclusion, Verdict
@@ -34,6 +37,7 @@ class RunState:
         grouping: Who shares a group in it.
         lost: Rounds that were under way when the server stopped, and are not held again.
         decided: What follows from the tests so far if no further one can tell; None where they could not either.
+        suspicions: What the faults of the secure sums of all rounds say by now.
 
     Examples:
         >>> import numpy as np
@@ -62,6 +66,7 @@ class RunState:
     grouping: Grouping | None = None
     lost: tuple[int, ...] = ()
     decided: Exclusion | None = None
+    suspicions: Suspicions = field(default_factory=Suspicions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -131,3 +136,29 @@ class Step:
     verdicts: tuple[Verdict, ...]
     excluded: tuple[str, ...]
     warnings: tuple[str, ...]
+
+
+def after_faults(state: RunState, coming: Coming, result: RoundResult) -> tuple[RunState, tuple[Verdict, ...]]:
+    """Add the faults of a round up, and leave out whom they leave no doubt about."""
+    suspicions = state.suspicions.after(coming.round, result.faults)
+    accused = suspicions.accused(coming.members, state.excluded) if result.faults else {}
+    verdicts = tuple(
+        Verdict(
+            client=client,
+            verdict="exclude",
+            excluded=True,
+            reason=f"{client} is left out: it has broken the rules of the secure sums with P = {value:.4f}, by "
+            f"{len(suspicions.sets)} sets of clients with a liar in each",
+            posterior=value,
+            log_odds=float(np.log1p(-value) - np.log(value)) if value < 1 else -np.inf,
+            groups=(),
+        )
+        for client, value in accused.items()
+    )
+    after = replace(
+        state,
+        suspicions=suspicions,
+        verdicts=MappingProxyType({**state.verdicts, **{one.client: one for one in verdicts}}),
+        excluded=state.excluded | set(accused),
+    )
+    return after, verdicts

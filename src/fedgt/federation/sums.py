@@ -15,6 +15,7 @@ from fedgt.secagg import GroupSum, RoundPlan, default_threshold, fit_fixed_point
 from fedgt.types import FloatArray, Parameters
 
 _SHOWN = {
+    "parcels": "a member cannot read the shares of a peer, or says so",
     "range": "the sum is one that its members cannot reach",
     "vectors": "no vector of each client, the same in all its groups, fits the sums",
 }
@@ -72,6 +73,7 @@ class RoundResult:
         clipped: Entries clipped, over all open sums.
         warnings: What the user should know.
         seconds: Stage -> wall-clock seconds, of all sums together.
+        faults: Sets of clients with one in each that has broken the rules of the secure sums.
 
     Examples:
         >>> import numpy as np
@@ -94,6 +96,7 @@ class RoundResult:
     clipped: int
     warnings: tuple[str, ...]
     seconds: Mapping[str, float]
+    faults: tuple[frozenset[str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -103,6 +106,12 @@ class Taken:
     sums: SecureSums
     records: tuple[AggregateRecord, ...]
     warnings: tuple[str, ...]
+
+    @property
+    def at_fault(self) -> list[frozenset[str]]:
+        """Sets of clients with a liar in each: what groups show, and what single clients are proved to have done."""
+        shown = [frozenset(fault.suspects) for fault in self.sums.faults]
+        return shown + [frozenset({client}) for one in self.sums.sums for client in one.faults]
 
     def result(self, parameters: Parameters, warnings: Sequence[str]) -> RoundResult:
         """What the round leaves, with the model that these sums became."""
@@ -115,6 +124,7 @@ class Taken:
             clipped=sum(one.clipped for one in self.sums.sums),
             warnings=(*self.warnings, *warnings),
             seconds=self.sums.seconds,
+            faults=tuple(self.at_fault),
         )
 
 
@@ -327,4 +337,5 @@ def joined(first: RoundResult, second: RoundResult) -> RoundResult:
             stage: first.seconds.get(stage, 0.0) + second.seconds.get(stage, 0.0)
             for stage in (*first.seconds, *second.seconds)
         },
+        faults=(*first.faults, *second.faults),
     )

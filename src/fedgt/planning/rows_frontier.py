@@ -22,6 +22,12 @@ class FrontierRow:
         r: The proved minimum support, at least the promise.
         share: What is disclosed of each client, if clients differ equally and independently.
         power: How many attackers are found at 0.05 honest clients wronged a run.
+
+    Examples:
+        >>> from fedgt.planning import frontier
+        >>> rows = frontier(8, 2, groups=4)
+        >>> all(row.r >= 2 for row in rows)
+        True
     """
 
     design: StagedDesign

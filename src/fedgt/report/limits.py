@@ -16,7 +16,8 @@ def limits(result: Mapping[str, Any], *, simulation: bool, binary: bool) -> list
     else:
         said += _about_the_test(test, binary=binary)
     said += [
-        "Secure sums hide single updates. A client may send different vectors to different groups; this is not detected.",
+        "Secure sums hide single updates. A client that sends different vectors to the groups of one round is noticed, but "
+        "not always which client it was.",
         "An honest client with unusual data can look like an attacker. An exclusion is a statistical "
         "finding, not proof of intent.",
     ]

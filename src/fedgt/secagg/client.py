@@ -368,6 +368,7 @@ class ClientSession:
         if self._signatory is not None:
             self._signatory.catch_up(self.plan, message.attached)
         refused: dict[int, str] = {}
+        unreadable: list[int] = []
         for part in message.parts:
             membership = self._groups[part.group]
             if not set(part.members) <= set(membership.peers):
@@ -379,9 +380,10 @@ class ClientSession:
                 membership.open_parcels(part, tagged=self._credentials is not None)
             except ProtocolError as error:
                 self._refuse(part.group, str(error), refused)
+                unreadable.append(part.group)
         tensors = update() if callable(update) else update
         reply, self._committed = masked_reply(
-            self.plan, self._client, self._groups, refused, tensors, center, base, self._identity
+            self.plan, self._client, self._groups, refused, sorted(unreadable), tensors, center, base, self._identity
         )
         return reply
 

@@ -18,8 +18,8 @@ class Fault:
     """What groups show together: at least one of these clients has broken the rules, and nothing says which.
 
     Attributes:
-        kind: "range": the sum is one that its members cannot reach. "vectors": no vector of each client, the same in all its
-            groups, fits the sums and the answers.
+        kind: "parcels": a member cannot read the shares of a peer, or says so. "range": the sum is one that its members
+            cannot reach. "vectors": no vector of each client, the same in all its groups, fits the sums and the answers.
         groups: The groups; their sums are erased.
         suspects: Everybody in them, sorted.
 
@@ -30,9 +30,30 @@ class Fault:
         ('ada', 'bob', 'cleo')
     """
 
-    kind: Literal["range", "vectors"]
+    kind: Literal["parcels", "range", "vectors"]
     groups: tuple[int, ...]
     suspects: tuple[str, ...]
+
+
+def erase_unreadable(groups: Sequence[ServerGroup]) -> tuple[Fault, ...]:
+    """Give up the groups in which somebody cannot read its shares. Whether the dealer or the receiver lies, nobody can say.
+
+    Without the one who complains the group could go on. Then a dealer could choose whose updates are in the sums beside its
+    own, and a victim would look like a client that has fallen silent.
+
+    Args:
+        groups: All groups of a plan, when all vectors have arrived.
+    """
+    faults = []
+    for group in groups:
+        if group.complaints:
+            group.reason = group.reason or (
+                f"masked: {', '.join(group.complaints)} cannot read a peer's shares: at least one of the members has broken "
+                "the rules"
+            )
+            suspects = (group.clients[position] for position in group.sharers)
+            faults.append(Fault(kind="parcels", groups=(group.index,), suspects=tuple(sorted(suspects))))
+    return tuple(faults)
 
 
 def erase_faulty(

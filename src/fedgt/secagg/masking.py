@@ -1,6 +1,6 @@
 """A client's reply of the masked stage: its one vector, masked once for each of its groups, in the message that is sent."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from cryptography.hazmat.primitives.poly1305 import Poly1305
@@ -21,6 +21,7 @@ def masked_reply(
     client: str,
     groups: Mapping[int, Membership],
     refused: Mapping[int, str],
+    unreadable: Sequence[int],
     update: Tensors,
     center: Tensors | None,
     base: Tensors | None,
@@ -33,6 +34,7 @@ def masked_reply(
         client: Who replies.
         groups: The groups that get a vector.
         refused: The others, and why.
+        unreadable: Those of them in which a peer's shares cannot be read.
         update: As in `ClientSession.masked`.
         center: As in `ClientSession.masked`.
         base: As in `ClientSession.masked`.
@@ -69,7 +71,8 @@ def masked_reply(
                 ends[group] += tags[group].finalize()
         return ends
 
-    return masked_message(plan, client, list(groups), refused, fill, identity=identity), committed
+    message = masked_message(plan, client, list(groups), refused, fill, unreadable=unreadable, identity=identity)
+    return message, committed
 
 
 def _masked(field: Field, pad: int, masks: list[tuple[bytes, bool]]) -> bytes:

@@ -5,7 +5,7 @@ Whatever arrives may be hostile: every parser here either returns a checked valu
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -59,6 +59,7 @@ class StageMessage:
         purpose: As in the plan.
         parts: The groups that go on.
         refused: Group number -> why this client takes no part in it any more (only in replies).
+        unreadable: Those of them in which it cannot read the shares of a peer, ascending (only in replies of masked).
         attached: What is about no single group: where a client's agreements end (reply of shares), those that it missed
             (request of masked), the one to sign (request of agree), its signature (reply), all signatures (request of
             unmask). If the plan has a challenge, its seed comes first in the request of agree, and the answer last in
@@ -73,6 +74,7 @@ class StageMessage:
     purpose: str
     parts: tuple[GroupPart, ...]
     refused: Mapping[int, str] = field(default_factory=dict)
+    unreadable: tuple[int, ...] = ()
     attached: bytes | memoryview = b""
 
     @property
@@ -88,6 +90,7 @@ class StageMessage:
             "purpose": self.purpose,
             "parts": [[part.group, part.members, part.dropped, len(part.body)] for part in self.parts],
             "refused": [[group, plain(reason)] for group, reason in sorted(self.refused.items())],
+            "unreadable": self.unreadable,
             "attached": len(self.attached),
         }
 
@@ -114,6 +117,7 @@ def masked_message(
     refused: Mapping[int, str],
     fill: Callable[[Mapping[int, RingArray]], Mapping[int, bytes]],
     *,
+    unreadable: Sequence[int] = (),
     identity: Identity | None = None,
 ) -> bytes:
     """A client's reply of the masked stage, whose vectors are computed inside the message itself.
@@ -126,12 +130,13 @@ def masked_message(
         fill: Gets group number -> zeroed ring[plan.length], a view of the message, writes the masked vectors and returns
             group number -> what follows its vector: the masked pad if the plan has a challenge, and with an identity the
             16-byte tag of both.
+        unreadable: As in `StageMessage`.
         identity: Signs the header.
     """
     dtype = plan.encoding.dtype
     vector = plan.length * dtype.itemsize
     width = vector + pad_bytes(plan) + (0 if identity is None else TAG_BYTES)
-    header = _stage_message(plan, "masked", client, [], refused).header
+    header = replace(_stage_message(plan, "masked", client, [], refused), unreadable=tuple(unreadable)).header
     header["parts"] = [[group, (), (), width] for group in groups]
 
     def write(body: memoryview) -> None:
@@ -196,7 +201,7 @@ def read_stage_message(
         "round": plan.round,
         "purpose": plan.purpose,
     }
-    if set(header) != {*expected, "parts", "refused", "attached"}:
+    if set(header) != {*expected, "parts", "refused", "unreadable", "attached"}:
         raise ProtocolError("malformed message: the header has other fields than a stage message has")
     for name, value in expected.items():
         if type(header[name]) is not type(value) or header[name] != value:
@@ -204,7 +209,10 @@ def read_stage_message(
     start = header["attached"]
     _require_index(start, len(body) + 1)
     parts, refused = _read_parts(header["parts"], body[start:], plan), _read_refused(header["refused"], plan)
-    return _stage_message(plan, stage, client, parts, refused, body[:start])
+    unreadable = _read_positions(header["unreadable"], len(plan.groups))
+    if not set(unreadable) <= set(refused) or (unreadable and stage != "masked"):
+        raise ProtocolError("malformed message: a group with unreadable shares is refused, in the reply of masked")
+    return replace(_stage_message(plan, stage, client, parts, refused, body[:start]), unreadable=unreadable)
 
 
 def _read_parts(entries: object, body: memoryview, plan: RoundPlan) -> tuple[GroupPart, ...]:

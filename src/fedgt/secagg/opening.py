@@ -19,7 +19,8 @@ from fedgt.secagg.shares import SHARE_BYTES, combine_shares
 class ServerGroup:
     """What the server holds of one group while it runs; clients by their position.
 
-    `published_in` is the context in which the members have signed and committed to what they published.
+    `published_in` is the context in which the members have signed and committed to what they published; `complaints` has
+    those who cannot read the shares of a peer.
     """
 
     index: int
@@ -33,6 +34,7 @@ class ServerGroup:
     sharers: tuple[int, ...] = ()
     hashes: dict[int, dict[int, bytes]] = field(default_factory=dict)
     faults: dict[str, str] = field(default_factory=dict)
+    complaints: list[str] = field(default_factory=list)
     alive: tuple[int, ...] = ()
     total: RingArray | None = None
     pad: int = 0

@@ -20,10 +20,10 @@ from fedgt.foreign_text import plain
 from fedgt.secagg.agreement import Link, links_to_json, quorum, signatures_to_json, valid_signatures
 from fedgt.secagg.agreement_log import AgreementLog, read_head
 from fedgt.secagg.challenge import field_of, pad_bytes, require_seed
-from fedgt.secagg.faults import Fault, erase_faulty
+from fedgt.secagg.faults import Fault, erase_faulty, erase_unreadable
 from fedgt.secagg.frames import Sender
 from fedgt.secagg.group_sum import Authorise, GroupSum
-from fedgt.secagg.identity import Credentials
+from fedgt.secagg.identity import SIGNATURE_BYTES, Credentials
 from fedgt.secagg.masks import KEY_BYTES, TAG_BYTES, GroupContext, tag_key
 from fedgt.secagg.membership import public_bytes, require_usable, shared_bytes, verify_keys
 from fedgt.secagg.messages import (
@@ -297,12 +297,12 @@ class ServerSession:
                     open_group(self._plan, group, collected[group.index])
                 except ProtocolError as error:
                     group.reason = plain(f"unmask: {error}")
-        self._faults = erase_faulty(self._plan, self._groups, self._seed, self._answers)
+        self._faults += erase_faulty(self._plan, self._groups, self._seed, self._answers)
         return tuple(self._result(group) for group in self._groups)
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """What the opened groups show about their members, once there are results."""
+        """What groups show about their members, once there are results."""
         return self._faults
 
     def _advance(self, stage: str) -> None:
@@ -321,6 +321,7 @@ class ServerSession:
         """The inputs are complete: who is alive is decided here, and what may be opened."""
         for client in list(self._asked):
             self._add_input(client, replies, failures)
+        self._faults = erase_unreadable(self._groups)
         self._erase_below_threshold("masked")
         for group in self._groups:
             group.alive = tuple(sorted(group.alive))
@@ -527,6 +528,8 @@ class ServerSession:
         bodies: dict[int, memoryview] = {}
         problems = dict.fromkeys(lengths, "no answer for this group")
         problems |= {index: f"refused: {reason}" for index, reason in message.refused.items()}
+        for index in set(message.unreadable) & set(lengths):
+            self._groups[index].complaints.append(client)
         for part in message.parts:
             if part.group not in lengths:
                 continue
@@ -545,7 +548,9 @@ class ServerSession:
         asked = self._field is not None and stage == ("unmask" if self._credentials is None else "agree")
         if not asked or self._field is None or (stage == "agree" and self._link is None):
             return attached
-        stop = max(len(attached) - self._field.size, 0)
+        stop = SIGNATURE_BYTES if stage == "agree" else 0
+        if len(attached) != stop + self._field.size:
+            raise ProtocolError("it has not answered the challenge")
         self._answers[client] = self._field.from_bytes(attached[stop:])
         return attached[:stop]
 

@@ -1,0 +1,107 @@
+"""Who breaks the rules of the secure sums: the faults of all rounds as one posterior over sets of liars.
+
+A fault says that at least one of some clients has lied, and nothing else. A liar chooses which of its groups it spoils, so
+a group without a fault says nothing, and neither does the number of faults. Nobody is suspected for a complaint about it,
+or for being the victim of one: a complaint is a fault of the whole group.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedgt.decode import IndependentPrior, compile
+from fedgt.design import Design
+from fedgt.types import POSITIVE, ErrorRates, Outcomes
+
+ACCUSED = 0.98
+"""Above this posterior a client is left out."""
+
+PREVALENCE = 0.03
+"""Of liars. Two of them who spoil just the groups of a victim bring it to 1 / (1 + 0.03) = 0.97 at most, below `ACCUSED`."""
+
+_MOST_SETS = 14
+_CERTAIN = ErrorRates(false_alarm=1e-12, misdetection=0.0)
+_ROUNDS_APART = 3
+_DRAWS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspicions:
+    """What the faults of a run say by now.
+
+    Attributes:
+        sets: Sets of clients with a liar in each; none contains another.
+        latest: The round of the last fault; 0 before the first.
+
+    Examples:
+        >>> from fedgt.federation.liars import Suspicions
+        >>> clients = [f"site-{j}" for j in range(8)]
+        >>> seen = Suspicions().after(1, [{"site-0", "site-1", "site-2"}, {"site-0", "site-3", "site-4"}])
+        >>> {client: round(value, 2) for client, value in seen.posterior(clients).items() if value > 0.3}
+        {'site-0': 0.73}
+        >>> seen = seen.after(2, [{"site-0", "site-5", "site-6"}, {"site-0", "site-1", "site-7"}])
+        >>> round(seen.posterior(clients)["site-0"], 3)
+        0.981
+    """
+
+    sets: tuple[frozenset[str], ...] = ()
+    latest: int = 0
+
+    def after(self, round: int, found: Iterable[Collection[str]]) -> "Suspicions":
+        """With the faults of a further round."""
+        new = [frozenset(one) for one in found]
+        if not new:
+            return self
+        sets = sorted({*self.sets, *new}, key=lambda one: (len(one), sorted(one)))
+        least = [one for one in sets if not any(other < one for other in sets)]
+        return Suspicions(sets=tuple(least), latest=round)
+
+    def unexplained(self, gone: Collection[str] = ()) -> tuple[frozenset[str], ...]:
+        """The sets in which nobody is who has been left out: whoever is left out may have been the liar in the others."""
+        return tuple(one for one in self.sets if not one & set(gone))
+
+    def posterior(self, clients: Sequence[str], gone: Collection[str] = ()) -> Mapping[str, float]:
+        """P(liar) of each client that is still there, if liars are independent and each set has one."""
+        here = [client for client in clients if client not in set(gone)]
+        # The smallest sets say most. Leaving sets out only makes anybody's posterior less certain.
+        sets = self.unexplained(gone)[:_MOST_SETS]
+        if not sets or not here:
+            return dict.fromkeys(here, PREVALENCE)
+        matrix = np.array([[client in one for client in here] for one in sets], dtype=np.uint8)
+        design = Design(matrix=matrix, name="faults", source="the clients among whom a liar is, one row a fault")
+        decoder = compile(design, _CERTAIN, IndependentPrior.uniform(len(here), PREVALENCE))
+        found = decoder.decode(Outcomes(values=np.full(len(sets), POSITIVE)))
+        return dict(zip(here, found.malicious.tolist(), strict=True))
+
+    def accused(self, clients: Sequence[str], gone: Collection[str] = ()) -> Mapping[str, float]:
+        """Who is left out now, with the posterior."""
+        return {client: value for client, value in self.posterior(clients, gone).items() if value > ACCUSED}
+
+    def apart(self, round: int, gone: Collection[str] = ()) -> bool:
+        """Whether the clients train in several small sums in this round, so that a liar spoils one and is found.
+
+        For some rounds after a fault that nobody who was left out explains.
+        """
+        return bool(self.unexplained(gone)) and 0 < round - self.latest <= _ROUNDS_APART
+
+
+def parts(
+    members: Sequence[str], suspicions: Suspicions, *, least: int, rng: np.random.Generator
+) -> list[tuple[str, ...]]:
+    """The members in as many groups of at least `least` as there can be; who was together in a fault sits apart.
+
+    Then the sets of further faults have little in common but their liar. The best of some random draws is taken.
+
+    Args:
+        members: Who trains.
+        suspicions: The faults so far.
+        least: The smallest sum that may be opened.
+        rng: Who sits where.
+    """
+    count = max(1, len(members) // max(least, 1))
+    rows = np.array([[client in one for client in members] for one in suspicions.sets], dtype=np.float64)
+    together = rows.T @ rows if len(rows) else np.zeros((len(members), len(members)))
+    draws = [rng.permutation(len(members)) for _ in range(_DRAWS if count > 1 else 1)]
+    drawn = min(draws, key=lambda one: sum(together[np.ix_(one[k::count], one[k::count])].sum() for k in range(count)))
+    return [tuple(sorted(members[j] for j in drawn[k::count])) for k in range(count)]
