@@ -156,17 +156,17 @@ class History:
             purpose: What it was for.
             opened: The hash of the global model and client -> weight, of each sum that the ledger had permitted.
         """
-        self._warnings.append(
-            f"round {round} ({purpose}) was lost: the server stopped in it; {len(opened)} sums may have been opened, and "
-            "count as opened"
+        known = (
+            f"{len(opened)} sums may have been opened, and count as opened" if opened else "the account is as it was"
         )
-        known = self.heading.method != "rfa"  # otherwise only the clients know the weights
+        self._warnings.append(f"round {round} ({purpose}) was lost: the server stopped in it; {known}")
+        weighed = self.heading.method != "rfa"  # otherwise only the clients know the weights
         self._aggregates += [
             AggregateRow(
                 round=round,
                 purpose=f"{purpose}, lost",
                 members=tuple(row),
-                weights=tuple(row.values()) if known else (),
+                weights=tuple(row.values()) if weighed else (),
                 status="open",
                 reason="the server stopped in this round; what it may have opened counts as opened",
                 dropped={},

@@ -9,13 +9,13 @@ from fedgt.planning.default import default_design
 from fedgt.planning.demands import Demands, Evidence, require_possible
 from fedgt.planning.evaluation import Evaluation, Figures, Memory
 from fedgt.planning.expected import ExpectedErrors, expected, least_wrong
-from fedgt.planning.frontier import FrontierRow, frontier
 from fedgt.planning.graded_search import GradedDesign, certify, search_graded
 from fedgt.planning.margin import Margin, draw_trials, margin, wrong_under_noise
 from fedgt.planning.nested_groups import nested_groups
 from fedgt.planning.picture import draw_tradeoff
 from fedgt.planning.plan_file import Plan, make_plan, plan_schema, read_plan, write_plan
 from fedgt.planning.power import Power, detection_power
+from fedgt.planning.rows_frontier import FrontierRow, frontier
 from fedgt.planning.search import RULES, SearchResult, search
 from fedgt.planning.ties import Ties, ties
 

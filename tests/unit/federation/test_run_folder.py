@@ -217,6 +217,23 @@ def test_a_run_that_went_on_between_two_rounds_is_the_run_that_was_never_interru
     assert again.federation.ledger.to_json() == whole.federation.ledger.to_json()
 
 
+@pytest.mark.parametrize("features", ["weights", "outputs", "margins"])
+def test_every_kind_of_evidence_goes_on(tmp_path: Path, features: Any) -> None:
+    changes: dict[str, Any] = {"screen": ScreenSettings(features=features), "test_rounds": (1, 2)}
+    if features == "outputs":
+        changes["grouping"] = named_design("bch-15x8")  # few features need few groups
+    whole = made(name="one", **changes)
+    list(whole.rounds(START))
+    interrupted(tmp_path / "run", 1, name="one", **changes)
+    again = made(folder=tmp_path / "run", resume=True, **changes)
+    list(again.rounds(START))
+    assert len(again.state.evidence) == len(whole.state.evidence) == 2
+    for kept, fresh in zip(again.state.evidence, whole.state.evidence, strict=True):
+        sets = np.eye(15, dtype=bool)
+        np.testing.assert_array_equal(kept.log_likelihood(sets), fresh.log_likelihood(sets))
+    assert same(again.result()) == same(whole.result())
+
+
 class Crash(BaseException):
     """The process is gone."""
 
