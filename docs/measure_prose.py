@@ -36,7 +36,6 @@ EASIEST, EASY = 50, 40
 WRITTEN_BY_COMMANDS = ("docs/reference/", "docs/results/reproduction/", "docs/changelog.md")
 PENDING = (
     "CHANGELOG.md",
-    "docs/howto/choose-a-design.md",
     "docs/howto/own-model.md",
     "docs/howto/read-a-report.md",
     "docs/secure-aggregation.md",
