@@ -17,6 +17,7 @@ from fedgt.errors import ShapeError
 from fedgt.secagg import FixedPoint, Link, RoundPlan, TensorSpec, default_threshold, fit_fixed_point
 from fedgt.secagg.agreement import OpenedGroup, signatures_to_json
 from fedgt.secagg.agreement_log import Head, head_bytes
+from fedgt.secagg.challenge import SEED_BYTES, pad_bytes
 from fedgt.secagg.frames import pack
 from fedgt.secagg.identity import SIGNATURE_BYTES
 from fedgt.secagg.masks import KEY_BYTES, TAG_BYTES
@@ -133,12 +134,13 @@ def plan_bytes(
         signed: With identities, or in anonymous mode.
         float_bytes: 2, 4 or 8: how the server sends the model.
     """
-    plan = replace(plan, inputs={**plan.inputs, "model": _NO_DIGEST})
+    challenge = _NO_DIGEST if plan.shares_clients else ""
+    plan = replace(plan, inputs={**plan.inputs, "model": _NO_DIGEST}, challenge=challenge)
     signature = SIGNATURE_BYTES if signed else 0
     public = PUBLIC_BYTES + signature
-    vector = plan.length * plan.encoding.dtype.itemsize + (TAG_BYTES if signed else 0)
+    vector = plan.length * plan.encoding.dtype.itemsize + pad_bytes(plan) + (TAG_BYTES if signed else 0)
     stages = SIGNED_STAGES if signed else STAGES
-    attached = _attached(plan) if signed else {}
+    attached = _attached(plan) if signed else {"unmask": _question(plan)}
     opening = _opening(plan, float_bytes, signature)
     up, down = dict.fromkeys(plan.clients, 0), dict.fromkeys(plan.clients, opening)
     for client in plan.clients:
@@ -167,8 +169,14 @@ def plan_bytes(
     return up, down, 2 * len(stages) * len(plan.clients)
 
 
+def _question(plan: RoundPlan) -> tuple[int, int]:
+    """Bytes of the answer to the plan's challenge, and of its seed."""
+    return pad_bytes(plan), SEED_BYTES if plan.challenge else 0
+
+
 def _attached(plan: RoundPlan) -> dict[str, tuple[int, int]]:
     """Stage -> bytes of what is about no single group, in the reply and in the request."""
+    answer, seed = _question(plan)
     signatures = signatures_to_json(dict.fromkeys(plan.clients, bytes(SIGNATURE_BYTES)))
     link = Link(
         number=1,
@@ -188,7 +196,7 @@ def _attached(plan: RoundPlan) -> dict[str, tuple[int, int]]:
     )
     return {
         "shares": (len(head_bytes(Head(0, _NO_DIGEST))), 0),
-        "agree": (SIGNATURE_BYTES, len(link.to_json())),
+        "agree": (SIGNATURE_BYTES + answer, seed + len(link.to_json())),
         "unmask": (0, len(signatures)),
     }
 
