@@ -12,7 +12,7 @@ import pytest
 
 from fedgt import FederationRun, ScreenSettings, Validation, named_design
 from fedgt.engine import secure_sums
-from fedgt.errors import FedGTError, RunHaltedError, SpecError
+from fedgt.errors import DesignError, FedGTError, RunHaltedError, SpecError
 from fedgt.federation import DecodeSettings, RfaSettings, SumSettings
 from fedgt.federation.run_folder import RunFolder
 from fedgt.planning import read_plan
@@ -146,7 +146,7 @@ def test_a_run_that_may_not_go_on_leaves_a_result_that_says_why(tmp_path: Path) 
 
 
 def test_what_is_refused_before_the_first_message_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(SpecError):
+    with pytest.raises(DesignError):
         made(folder=tmp_path / "run", privacy=9)
     assert not (tmp_path / "run").exists()
     with pytest.raises(FedGTError):
