@@ -36,7 +36,7 @@ HOSTILE = "\x1b[2J\r\n2026-01-01 INFO all is well \u202e" + "x" * 5_000_000
 
 def stage(**changes: object) -> dict[str, object]:
     usual = {"kind": "stage", "stage": "masked", "client": "a", "plan": PLAN.digest, "run": "run", "round": 2}
-    return {**usual, "purpose": "test", "parts": [], "refused": [], "attached": 0, **changes}
+    return {**usual, "purpose": "test", "parts": [], "refused": [], "unreadable": [], "attached": 0, **changes}
 
 
 def read_stage(payload: bytes, sender: Sender | None = None) -> object:

@@ -4,6 +4,7 @@ import ast
 import os
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fedgt.engine.hello import hello_frame
 from fedgt.engine.round_message import bound
 from fedgt.experiment import make_spec, run
 from fedgt.secagg import GroupSum, PrekeyRequest, Prekeys, RoundPlan
+from fedgt.secagg.challenge import draw_seed, seed_hash
 from fedgt.secagg.masks import KEY_BYTES
 from fedgt.secagg.messages import read_stage_message
 from fedgt.types import Parameters
@@ -56,9 +58,12 @@ def observed() -> tuple[dict[Any, bytes], list[GroupSum], str]:
     digests: list[str] = []
 
     def tapped(transport: Transport, plan: RoundPlan, parameters: Parameters, **options: Any) -> Any:
-        plan = bound(plan, parameters)
-        taken = secure_sums(Tapped(transport, plan, kept), plan, parameters, **options)
-        digests.append(plan.digest)
+        seed = draw_seed()
+        asked = replace(bound(plan, parameters), challenge=seed_hash(seed) if plan.shares_clients else "")
+        with pytest.MonkeyPatch.context() as known:
+            known.setattr("fedgt.engine.aggregate.draw_seed", lambda: seed)
+            taken = secure_sums(Tapped(transport, asked, kept), plan, parameters, **options)
+        digests.append(bound(plan, parameters).digest)
         sums.extend(taken.sums)
         return taken
 

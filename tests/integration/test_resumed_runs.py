@@ -91,11 +91,13 @@ def test_a_run_interrupted_at_any_event_ends_as_if_it_never_was(tmp_path: Path, 
         folder = tmp_path / str(last)
         if interrupted(chosen, folder, last) is not None:
             break
-        assert not (folder / "result.json").exists()
+        if (folder / "result.json").exists():  # what was interrupted was told of the last round, after its end
+            assert comparable(RunResult.model_validate_json((folder / "result.json").read_text())) == whole
+            continue
         assert comparable(run_into(chosen, folder, resume=True)) == whole
         assert sorted(one.name for one in folder.iterdir()) == [
             "log",
-            "plan.json",
+            *([] if chosen.method == "rfa" else ["plan.json"]),
             "result.json",
             "rounds.csv",
             "spec.toml",

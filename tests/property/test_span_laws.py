@@ -160,7 +160,7 @@ def test_the_first_sum_may_hold_everybody() -> None:
 @pytest.mark.parametrize(
     ("target", "forbidden", "words"),
     [
-        ([1, 1], [], "for each of 3 clients"),
+        ([1, 1], [], "for each of the 3 clients"),
         ([1, -1, 1], [], "weight >= 0"),
         ([1, 1, 1], [3], "0 to 2"),
         ([1, 0, 0], [0], "nobody"),

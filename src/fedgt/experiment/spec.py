@@ -217,6 +217,7 @@ _CAME_LATER: Mapping[tuple[str, ...], Any] = {
     ("attack", "last_round"): None,
     ("attack", "further"): [],
     ("failures",): [],
+    ("decode", "on_suspicious"): "keep",
 }
 """Keys that the hash leaves out at these values."""
 
