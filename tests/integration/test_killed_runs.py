@@ -99,7 +99,7 @@ def test_a_server_that_is_killed_at_any_write_goes_on_with_its_verdicts_and_its_
         assert holds(Ledger.load(folder / "ledger.json"), opened)
         assert not list(folder.glob(".*"))
         lost |= set(run.state.lost)
-    assert at > 60, "there were fewer places than files are written"
+    assert at > 50, "there were fewer places than files are written"
     assert lost == {1, 2, 3, 4}
 
 
