@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOCK := requirements/lock.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-engines test-torch check format bench bench-flower reference docs screenshot results dist clean
+.PHONY: help demo test test-all test-slow test-engines test-torch check format bench bench-flower reference docs screenshot results dist clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,7 +32,10 @@ demo: $(VENV)/.core ## 15 clients train on real images, 3 flip labels: watch the
 	$(BIN)/fedgt demo
 
 test: $(VENV)/.dev ## the tests without whole experiments; those on MNIST need FEDGT_DATA=<folder with MNIST/raw/*-ubyte>
-	FEDGT_EXAMPLES=20 $(BIN)/python -m pytest -n auto -m 'not slow'
+	FEDGT_EXAMPLES=$${FEDGT_EXAMPLES:-20} $(BIN)/python -m pytest -n auto -m 'not slow'
+
+test-slow: $(VENV)/.dev ## the whole experiments alone
+	$(BIN)/python -m pytest -n auto -m slow
 
 test-all: $(VENV)/.dev ## all tests, with whole experiments and more examples of each law
 	$(BIN)/python -m pytest -n auto
