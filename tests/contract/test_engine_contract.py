@@ -16,10 +16,16 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs Flower: pip install '.[flower]'")
 
+pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install '.[nvflare]'")
+
+import flare_app
 import flower_app as app
 from fedgt.engine import TrainedModel
 from fedgt.federation import FederationRun
 from fedgt.flower import InProcessGrid
+from flare_machines import PROGRAMS, identity_files, simulated
+from flare_machines import Deployment as FlareDeployment
+from flare_sites import proxies
 from flower_grid import over
 from flower_machines import Deployment, make_node_key, write_app, write_consortium
 
@@ -73,6 +79,59 @@ def with_identities(folder: Path) -> Engine:
     return rows
 
 
+def flare_in_process(folder: Path, *, identities: bool) -> Engine:
+    def rows(config: Mapping[str, Any]) -> list[Row]:
+        here = folder / f"{time.monotonic_ns()}"
+        here.mkdir()
+        config, files = with_keys(here, config) if identities else (config, "")
+        return list(flare_app.rows(proxies(here / "sites", config, PROGRAMS + files), config))
+
+    return rows
+
+
+def flare_simulation(folder: Path, *, identities: bool) -> Engine:
+    """A process for each site, and one for the server, which is killed where the configuration says so."""
+
+    def rows(config: Mapping[str, Any]) -> list[Row]:
+        here = folder / f"{time.monotonic_ns()}"
+        here.mkdir()
+        config, files = with_keys(here, config) if identities else (config, "")
+        if "killed" in config:
+            with pytest.raises(RuntimeError):
+                simulated(here / "killed", config, PROGRAMS + files)
+            assert Path(f"{config['folder']}.killed").exists()
+        return simulated(here / "run", config, PROGRAMS + files)
+
+    return rows
+
+
+def flare_deployment(folder: Path) -> Iterator[Engine]:
+    """A server and five sites with mutual TLS, a consortium for each scenario."""
+    with FlareDeployment(folder / "site", 5) as deployment:
+        deployment.wait()
+
+        def rows(config: Mapping[str, Any]) -> list[Row]:
+            here = folder / f"{time.monotonic_ns()}"
+            here.mkdir()
+            config, files = with_keys(here, config)
+            deployment.local(PROGRAMS + files)
+            told = {**config, "out": str(here / "out.json")}
+            ended = deployment.ended(deployment.submit(told))
+            if "killed" in config:
+                assert ended != "FINISHED:COMPLETED"
+                ended = deployment.ended(deployment.submit(told))
+            assert ended == "FINISHED:COMPLETED"
+            found: list[Row] = json.loads((here / "out.json").read_text())["rows"]
+            return found
+
+        yield rows
+
+
+def with_keys(folder: Path, config: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    write_consortium(folder / "keys", int(config["clients"]))
+    return {**config, "keys": str(folder / "keys")}, identity_files(folder / "keys")
+
+
 def deployed(folder: Path, *, simulation: bool) -> Iterator[Engine]:
     """Five nodes for all scenarios: simulated, or SuperNodes over TLS with keys and identities."""
     configs = [{"partition-id": number} for number in range(5)] if simulation else write_consortium(folder / "keys", 5)
@@ -120,6 +179,11 @@ ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip instal
     params=[
         "in process",
         "in process with identities",
+        "flare in process",
+        "flare in process with identities",
+        pytest.param("flare simulation", marks=pytest.mark.slow),
+        pytest.param("flare simulation with identities", marks=pytest.mark.slow),
+        pytest.param("flare deployment", marks=pytest.mark.slow),
         pytest.param("simulation", marks=[pytest.mark.slow, superlink, ray]),
         pytest.param("supernodes", marks=[pytest.mark.slow, superlink]),
     ],
@@ -130,6 +194,11 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield in_process
     elif request.param == "in process with identities":
         yield with_identities(folder)
+    elif request.param == "flare deployment":
+        yield from flare_deployment(folder)
+    elif request.param.startswith("flare"):
+        make = flare_in_process if "in process" in request.param else flare_simulation
+        yield make(folder, identities="identities" in request.param)
     else:
         yield from deployed(folder, simulation=request.param == "simulation")
 
@@ -207,9 +276,9 @@ def test_an_engine_does_what_the_local_transport_does(
     engine: Engine, name: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     config, where = SCENARIOS[name], request.node.callspec.id
-    if config["clients"] != 5 and "in process" not in where:
+    if config["clients"] != 5 and "in process" not in where and "flare simulation" not in where:
         pytest.skip("five nodes are deployed")
-    if name == "halt" and "in process" not in where:
+    if name == "halt" and "in process" not in where and "flare" not in where:
         pytest.skip("SuperNodes have answered about its first model by then, and their account lasts over runs")
     rows = engine({**config, "folder": str(tmp_path / "run")})
     assert shared(rows) == shared(local({**config, "folder": str(tmp_path / "local")}))
