@@ -39,6 +39,9 @@ RESTARTED = FIVE | {"rounds": 3}
 
 NEW_ROWS = FIVE | {"clients": 15, "privacy": 4, "rounds": 4, "malicious": "3,6,12"}
 
+STAGED = FIVE | {"rounds": 1, "staged": True, "start": 3.0}
+"""A round in two stages. It begins at a model of its own: the account of sites with identities lasts over runs."""
+
 SCENARIOS = {"further": FURTHER, "halt": HALT, "new rows": NEW_ROWS}
 
 
@@ -54,6 +57,8 @@ class Site:
 
 def local(config: Mapping[str, Any]) -> list[Row]:
     sites = {name: Site(number, config) for number, name in enumerate(app.names_of(config))}
+    if "staged" in config:
+        return [app.staged(FederationRun(sites, **app.options(config)), app.initial(config["start"]))]
     run = FederationRun(sites, **app.options(config), folder=str(config["folder"]) if "folder" in config else None)
     return [app.row(step, halt) for step, halt in app.stopping(run, app.initial(config.get("start", 0.0)))]
 
@@ -61,6 +66,8 @@ def local(config: Mapping[str, Any]) -> list[Row]:
 def in_process(config: Mapping[str, Any], nodes: list[dict[str, Any]] | None = None) -> list[Row]:
     nodes = nodes or [{"partition-id": number} for number in range(int(config["clients"]))]
     transport, run = over(InProcessGrid(app.client, dict(enumerate(nodes, start=10)), config), config)
+    if "staged" in config:
+        return [app.staged(run, app.initial(config["start"]), transport)]
     return [app.row(step, halt, transport) for step, halt in app.stopping(run, app.initial())]
 
 
@@ -218,6 +225,15 @@ def test_an_engine_does_what_the_local_transport_does(
     reasons = [reason for row in rows for one in row["status"] for reason in one[3].values()]
     assert "in process" not in where or all("training failed with RuntimeError" in reason for reason in reasons)
     assert not any("4711" in reason for reason in reasons), "what training says may be data, and stays at its site"
+
+
+def test_a_round_in_stages_is_the_same_over_every_engine(engine: Engine) -> None:
+    """Over Flower each message has a process of its own: the vector waits in the state of the node, and is sent again."""
+    (row,) = engine(STAGED)
+    (expected,) = local(STAGED)
+    assert plain(row) == plain(expected)
+    assert row["first"] == [["open", "open"]]
+    assert status(row) == ["open"] * 4
 
 
 def test_a_server_app_that_was_killed_in_the_second_test_goes_on_when_it_is_submitted_again(

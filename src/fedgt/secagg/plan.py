@@ -28,6 +28,7 @@ Task: TypeAlias = Literal["mean", "weiszfeld"]
 Kind: TypeAlias = Literal["mean", "keep"]
 
 _MOST_ENTRIES = 2**31 - 1
+_MOST_STAGES = 16
 _LONGEST_JSON = 2**24
 
 
@@ -142,8 +143,10 @@ class RoundPlan:
         colluders: c, how many clients may work together with a server that lies. Thresholds and the quorum follow from it.
         inputs: What training starts from -> SHA-256, 64 hexadecimal digits: "model" is the global model, "center" the
             Weiszfeld estimate; others by agreement. Clients verify them before they train. `secure_sums` fills in both.
-        challenge: The hash of the seed of the question that every client answers about its vector (decision 0021), 64
-            hexadecimal digits; empty asks none. `secure_sums` fills it in where a client is in two groups.
+        stages: How many groups each stage opens, in the order of the groups (decision 0026); empty is one stage with all. A
+            later stage is opened only if it is asked for, and everybody in it is in the first stage, too.
+        challenges: Per stage, the hash of the seed of the question that every client answers about its vector (decision
+            0021), 64 hexadecimal digits; empty asks none. `secure_sums` fills them in where a client is in two groups.
 
     Raises:
         SpecError: If anything above does not hold.
@@ -180,7 +183,8 @@ class RoundPlan:
     update_clip: float = 0.0
     colluders: int = COLLUDERS
     inputs: Mapping[str, str] = field(default_factory=dict)
-    challenge: str = ""
+    stages: tuple[int, ...] = ()
+    challenges: tuple[str, ...] = ()
     _canonical: bytes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -188,12 +192,15 @@ class RoundPlan:
         object.__setattr__(self, "groups", tuple(tuple(group) for group in self.groups))
         object.__setattr__(self, "thresholds", tuple(self.thresholds))
         object.__setattr__(self, "tensors", tuple(self.tensors))
+        object.__setattr__(self, "stages", tuple(self.stages) or (len(self.groups),))
+        object.__setattr__(self, "challenges", tuple(self.challenges))
         require_id(self.run, "run")
         require_id(self.purpose, "purpose")
         if type(self.round) is not int or self.round < 0:
             raise SpecError(f"round is {self.round!r}; an integer from 0 is needed")
         self._check_inputs()
         self._check_groups()
+        self._check_stages()
         self._check_weights()
         self._check_tensors()
         self._check_task()
@@ -208,8 +215,6 @@ class RoundPlan:
             require_id(name, "name of an input")
             if not _is_digest(digest):
                 raise SpecError(f"input {name!r}: {digest!r:.80} is no SHA-256; 64 hexadecimal digits are needed")
-        if self.challenge != "" and not _is_digest(self.challenge):
-            raise SpecError(f"challenge: {self.challenge!r:.80} is no SHA-256; 64 hexadecimal digits are needed")
 
     def _check_groups(self) -> None:
         if len(self.thresholds) != len(self.groups):
@@ -225,6 +230,28 @@ class RoundPlan:
                     f"group {index}: threshold {threshold} of {len(group)} clients; with {self.colluders} colluders "
                     f"{least} to {max(len(group), 1)} are needed"
                 )
+
+    def _check_stages(self) -> None:
+        whole = all(type(count) is int and count >= 1 for count in self.stages) or len(self.stages) == 1
+        if not whole or sum(self.stages) != len(self.groups) or len(self.stages) > _MOST_STAGES:
+            raise SpecError(
+                f"stages of {list(self.stages)!s:.80} groups; at most {_MOST_STAGES} positive numbers that add up to "
+                f"{len(self.groups)} are needed"
+            )
+        first = {client for group in self.groups[: self.stages[0]] for client in group}
+        if strangers := sorted(set(self.clients) - first):
+            raise SpecError(
+                f"{', '.join(strangers[:8])} is in a later stage only: everybody needs a group of the first, where vectors "
+                "are fixed"
+            )
+        for challenge in self.challenges:
+            if not _is_digest(challenge):
+                raise SpecError(f"challenge {challenge!r:.80} is no SHA-256; 64 hexadecimal digits are needed")
+        # A seed that was shown in one stage would be known before the vectors of another.
+        if self.challenges and not len(set(self.challenges)) == len(self.challenges) == len(self.stages):
+            raise SpecError(
+                f"{len(self.challenges)} challenges; each of the {len(self.stages)} stages needs one of its own"
+            )
 
     def _check_weights(self) -> None:
         for client in self.clients:
@@ -296,6 +323,15 @@ class RoundPlan:
         weight = members if self.task == "weiszfeld" else self.heaviest
         return max(self.encoding.largest * weight, self.entries * members, 1)
 
+    def of_stage(self, stage: int) -> range:
+        """The numbers of the groups that a stage opens, the first stage is 0."""
+        start = sum(self.stages[:stage])
+        return range(start, start + self.stages[stage])
+
+    def stage_of(self, group: int) -> int:
+        """The stage that opens a group."""
+        return next(stage for stage in range(len(self.stages)) if group in self.of_stage(stage))
+
     @property
     def shares_clients(self) -> bool:
         """Whether somebody is in two groups, and could give them two vectors."""
@@ -337,7 +373,8 @@ class RoundPlan:
                 update_clip=raw["update_clip"],
                 colluders=raw["colluders"],
                 inputs=dict(raw["inputs"]),
-                challenge=raw["challenge"],
+                stages=tuple(raw["stages"]),
+                challenges=tuple(raw["challenges"]),
             )
             same = plan.to_json() == bytes(payload)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
@@ -371,6 +408,7 @@ def _canonical_json(plan: RoundPlan) -> bytes:
         "update_clip": float(plan.update_clip),
         "colluders": plan.colluders,
         "inputs": dict(plan.inputs),
-        "challenge": plan.challenge,
+        "stages": plan.stages,
+        "challenges": plan.challenges,
     }
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
