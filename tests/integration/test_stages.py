@@ -173,6 +173,8 @@ def test_a_session_goes_on_in_another_process_between_two_stages(consortium: Con
     [
         ({"stages": (2, 1)}, "add up to 4"),
         ({"stages": (4, 0)}, "positive"),
+        ({"stages": (4.0,)}, "positive"),
+        ({"stages": (True, 3)}, "positive"),
         ({"stages": (2, 2), "challenges": (seed_hash(SEEDS[0]),)}, "one of its own"),
         ({"stages": (2, 2), "challenges": (seed_hash(SEEDS[0]),) * 2}, "one of its own"),
         ({"stages": (1, 3)}, "in a later stage only"),

@@ -22,13 +22,13 @@ from fedgt.errors import ModulusOverflowError, ProtocolError, SpecError
 from fedgt.foreign_text import plain
 from fedgt.ids import require_distinct_ids, require_id, require_name
 from fedgt.secagg.fixed_point import FixedPoint
+from fedgt.secagg.plan_stages import is_digest, require_stages
 from fedgt.types import require_model
 
 Task: TypeAlias = Literal["mean", "weiszfeld"]
 Kind: TypeAlias = Literal["mean", "keep"]
 
 _MOST_ENTRIES = 2**31 - 1
-_MOST_STAGES = 16
 _LONGEST_JSON = 2**24
 
 
@@ -200,7 +200,7 @@ class RoundPlan:
             raise SpecError(f"round is {self.round!r}; an integer from 0 is needed")
         self._check_inputs()
         self._check_groups()
-        self._check_stages()
+        require_stages(self.groups, self.stages, self.challenges)
         self._check_weights()
         self._check_tensors()
         self._check_task()
@@ -213,7 +213,7 @@ class RoundPlan:
         object.__setattr__(self, "inputs", MappingProxyType(dict(self.inputs)))
         for name, digest in self.inputs.items():
             require_id(name, "name of an input")
-            if not _is_digest(digest):
+            if not is_digest(digest):
                 raise SpecError(f"input {name!r}: {digest!r:.80} is no SHA-256; 64 hexadecimal digits are needed")
 
     def _check_groups(self) -> None:
@@ -230,28 +230,6 @@ class RoundPlan:
                     f"group {index}: threshold {threshold} of {len(group)} clients; with {self.colluders} colluders "
                     f"{least} to {max(len(group), 1)} are needed"
                 )
-
-    def _check_stages(self) -> None:
-        whole = all(type(count) is int and count >= 1 for count in self.stages) or len(self.stages) == 1
-        if not whole or sum(self.stages) != len(self.groups) or len(self.stages) > _MOST_STAGES:
-            raise SpecError(
-                f"stages of {list(self.stages)!s:.80} groups; at most {_MOST_STAGES} positive numbers that add up to "
-                f"{len(self.groups)} are needed"
-            )
-        first = {client for group in self.groups[: self.stages[0]] for client in group}
-        if strangers := sorted(set(self.clients) - first):
-            raise SpecError(
-                f"{', '.join(strangers[:8])} is in a later stage only: everybody needs a group of the first, where vectors "
-                "are fixed"
-            )
-        for challenge in self.challenges:
-            if not _is_digest(challenge):
-                raise SpecError(f"challenge {challenge!r:.80} is no SHA-256; 64 hexadecimal digits are needed")
-        # A seed that was shown in one stage would be known before the vectors of another.
-        if self.challenges and not len(set(self.challenges)) == len(self.challenges) == len(self.stages):
-            raise SpecError(
-                f"{len(self.challenges)} challenges; each of the {len(self.stages)} stages needs one of its own"
-            )
 
     def _check_weights(self) -> None:
         for client in self.clients:
@@ -382,10 +360,6 @@ class RoundPlan:
         if not same:
             raise ProtocolError("not a valid plan: the bytes are not in canonical form")
         return plan
-
-
-def _is_digest(value: object) -> bool:
-    return isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef")
 
 
 def _canonical_json(plan: RoundPlan) -> bytes:
