@@ -83,7 +83,7 @@ def test_who_left_in_the_first_stage_is_asked_nothing_in_the_second(consortium: 
     taken = bench.take(lost=lambda stage, what, client: (stage, what, client) == (0, "unmask", "c"))
     assert not [one for one in bench.messages if one[0] == 1 and one[2] == "c"]
     assert state(taken) == "sooo"
-    assert taken.sums[2].dropped["c"] == "further: it left in an earlier stage"
+    assert taken.sums[2].dropped["c"] == "unmask: lost on its way", "where it has left, and why"
 
 
 @BOTH

@@ -104,7 +104,7 @@ class ServerSession:
         self._plan = plan
         self._stage = 0
         self._questions = Questions(plan, seeds, signed=credentials is not None)
-        self._here: set[str] = set(plan.clients)
+        self._left: dict[str, str] = {}  # client -> where it has left, and why
         self._sums: dict[int, GroupSum] = {}
         self._faults: tuple[Fault, ...] = ()
         self._struck: tuple[int, ...] = ()
@@ -155,13 +155,13 @@ class ServerSession:
         self._questions.show(self._stage, ())  # nobody has answered about this stage
         for group in self._current():
             for position, client in enumerate(group.clients):
-                if client not in self._here:
-                    group.dropped[client] = "further: it left in an earlier stage"
+                if client in self._left:
+                    group.dropped[client] = self._left[client]
                     group.present.discard(position)
         self._expect_keys()
         self._erase_below_threshold("further")
-        attached = dict.fromkeys(self._here, bytes([self._stage]))
-        return self._messages("further", {client: [] for client in self._here}, attached)
+        requests = self._everybody()
+        return self._messages("further", requests, dict.fromkeys(requests, bytes([self._stage])))
 
     @property
     def later(self) -> bool:
@@ -178,7 +178,8 @@ class ServerSession:
                 for group in self._current()
                 if client in group.clients and not group.reason
             }
-            for client in self._here
+            for client in self._plan.clients
+            if client not in self._left
         }
 
     def shares(self, replies: Mapping[str, bytes], failures: Mapping[str, str] = _NO_FAILURES) -> dict[str, bytes]:
@@ -228,7 +229,12 @@ class ServerSession:
                     group.dropped[client] = plain(f"keys: {error}")
                     group.present.discard(position)
         self._erase_below_threshold("keys")
-        self._here, self._asked = set(prekeys), {}
+        self._left = {
+            client: plain(f"keys: {reasons.get(client, 'no keys')}")
+            for client in self._plan.clients
+            if client not in prekeys
+        }
+        self._asked = {}
         self._everybody()
         parts = []
         for group in self._running():
@@ -456,7 +462,7 @@ class ServerSession:
         """Requests for everybody who has not left, in a group of the stage or not; for nobody if the plan has one stage."""
         requests: dict[str, list[GroupPart]] = {}
         if len(self._plan.stages) > 1:
-            requests = {client: [] for client in sorted(self._here)}
+            requests = {client: [] for client in self._plan.clients if client not in self._left}
         for client in requests:
             self._asked.setdefault(client, {})
         return requests
@@ -593,7 +599,7 @@ class ServerSession:
             if stage == "shares":
                 self._missed(client)  # its record must be a beginning of the one here
         except ProtocolError as error:
-            self._here.discard(client)
+            self._left.setdefault(client, plain(f"{stage}: {error}"))
             return {}, dict.fromkeys(lengths, str(error))
         bodies: dict[int, memoryview] = {}
         problems = dict.fromkeys(lengths, "no answer for this group")
