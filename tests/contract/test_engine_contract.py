@@ -16,18 +16,19 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs Flower: pip install '.[flower]'")
 
-pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install '.[nvflare]'")
-
-import flare_app
 import flower_app as app
 from fedgt.engine import TrainedModel
 from fedgt.federation import FederationRun
 from fedgt.flower import InProcessGrid
-from flare_machines import PROGRAMS, identity_files, simulated
-from flare_machines import Deployment as FlareDeployment
-from flare_sites import proxies
 from flower_grid import over
 from flower_machines import Deployment, make_node_key, write_app, write_consortium
+
+FLARE = find_spec("nvflare") is not None
+if FLARE:
+    import flare_app
+    from flare_machines import PROGRAMS, identity_files, simulated
+    from flare_machines import Deployment as FlareDeployment
+    from flare_sites import proxies
 
 Row = dict[str, Any]
 Engine = Callable[[Mapping[str, Any]], list[Row]]
@@ -43,9 +44,21 @@ HALT = FIVE | {"rounds": 2, "fails": "3:1"}
 
 RESTARTED = FIVE | {"rounds": 3}
 
-NEW_ROWS = FIVE | {"clients": 15, "privacy": 4, "rounds": 4, "malicious": "3,6,12"}
+NEW_ROWS = FIVE | {"rounds": 3, "design": "5x3"}
+"""Three rows name nobody, and the promise has room for one more."""
+
+STAGED = FIVE | {"rounds": 1, "staged": True}
+"""A round in two stages."""
 
 SCENARIOS = {"further": FURTHER, "halt": HALT, "new rows": NEW_ROWS}
+
+STARTS = {"further": 0.0, "halt": 2.0, "new rows": 3.0, "restarted": 1.0, "staged": 4.0}
+"""Sites with identities answer once about a model and a round of a run, and their account lasts over runs."""
+
+
+def own(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of a scenario, with a first model and a name of the run that no other scenario has."""
+    return {**config, "start": STARTS[name], "run": name.replace(" ", "-")}
 
 
 class Site:
@@ -60,6 +73,8 @@ class Site:
 
 def local(config: Mapping[str, Any]) -> list[Row]:
     sites = {name: Site(number, config) for number, name in enumerate(app.names_of(config))}
+    if "staged" in config:
+        return [app.staged(FederationRun(sites, **app.options(config)), app.initial(config["start"]))]
     run = FederationRun(sites, **app.options(config), folder=str(config["folder"]) if "folder" in config else None)
     return [app.row(step, halt) for step, halt in app.stopping(run, app.initial(config.get("start", 0.0)))]
 
@@ -67,35 +82,39 @@ def local(config: Mapping[str, Any]) -> list[Row]:
 def in_process(config: Mapping[str, Any], nodes: list[dict[str, Any]] | None = None) -> list[Row]:
     nodes = nodes or [{"partition-id": number} for number in range(int(config["clients"]))]
     transport, run = over(InProcessGrid(app.client, dict(enumerate(nodes, start=10)), config), config)
-    return [app.row(step, halt, transport) for step, halt in app.stopping(run, app.initial())]
+    if "staged" in config:
+        return [app.staged(run, app.initial(config["start"]), transport)]
+    return [app.row(step, halt, transport) for step, halt in app.stopping(run, app.initial(config.get("start", 0.0)))]
 
 
 def with_identities(folder: Path) -> Engine:
+    nodes = write_consortium(folder / "keys", 5)
+
     def rows(config: Mapping[str, Any]) -> list[Row]:
-        keys = folder / f"keys-{time.monotonic_ns()}"
-        nodes = write_consortium(keys, int(config["clients"]))
-        return in_process({**config, "keys": str(keys)}, nodes)
+        return in_process({**config, "keys": str(folder / "keys")}, nodes)
 
     return rows
 
 
 def flare_in_process(folder: Path, *, identities: bool) -> Engine:
+    keys, files = flare_consortium(folder) if identities else ("", "")
+
     def rows(config: Mapping[str, Any]) -> list[Row]:
-        here = folder / f"{time.monotonic_ns()}"
-        here.mkdir()
-        config, files = with_keys(here, config) if identities else (config, "")
-        return list(flare_app.rows(proxies(here / "sites", config, PROGRAMS + files), config))
+        config = {**config, "keys": keys}
+        sites = proxies(folder / f"{time.monotonic_ns()}", config, PROGRAMS + files)
+        return list(flare_app.rows(sites, config))
 
     return rows
 
 
 def flare_simulation(folder: Path, *, identities: bool) -> Engine:
     """A process for each site, and one for the server, which is killed where the configuration says so."""
+    keys, files = flare_consortium(folder) if identities else ("", "")
 
     def rows(config: Mapping[str, Any]) -> list[Row]:
         here = folder / f"{time.monotonic_ns()}"
         here.mkdir()
-        config, files = with_keys(here, config) if identities else (config, "")
+        config = {**config, "keys": keys}
         if "killed" in config:
             with pytest.raises(RuntimeError):
                 simulated(here / "killed", config, PROGRAMS + files)
@@ -106,30 +125,30 @@ def flare_simulation(folder: Path, *, identities: bool) -> Engine:
 
 
 def flare_deployment(folder: Path) -> Iterator[Engine]:
-    """A server and five sites with mutual TLS, a consortium for each scenario."""
+    """A server and five sites with mutual TLS and identities, for all scenarios."""
+    keys, files = flare_consortium(folder)
     with FlareDeployment(folder / "site", 5) as deployment:
+        deployment.local(PROGRAMS + files)
         deployment.wait()
 
         def rows(config: Mapping[str, Any]) -> list[Row]:
-            here = folder / f"{time.monotonic_ns()}"
-            here.mkdir()
-            config, files = with_keys(here, config)
-            deployment.local(PROGRAMS + files)
-            told = {**config, "out": str(here / "out.json")}
+            out = folder / f"{time.monotonic_ns()}.json"
+            told = {**config, "keys": keys, "out": str(out)}
             ended = deployment.ended(deployment.submit(told))
             if "killed" in config:
                 assert ended != "FINISHED:COMPLETED"
                 ended = deployment.ended(deployment.submit(told))
             assert ended == "FINISHED:COMPLETED"
-            found: list[Row] = json.loads((here / "out.json").read_text())["rows"]
+            found: list[Row] = json.loads(out.read_text())["rows"]
             return found
 
         yield rows
 
 
-def with_keys(folder: Path, config: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    write_consortium(folder / "keys", int(config["clients"]))
-    return {**config, "keys": str(folder / "keys")}, identity_files(folder / "keys")
+def flare_consortium(folder: Path) -> tuple[str, str]:
+    """The folder of the keys of five sites and their server, and what the file of each says of it."""
+    write_consortium(folder / "keys", 5)
+    return str(folder / "keys"), identity_files(folder / "keys")
 
 
 def deployed(folder: Path, *, simulation: bool) -> Iterator[Engine]:
@@ -170,6 +189,8 @@ def wait_for(marker: Path) -> None:
         time.sleep(0.3)
 
 
+flare = pytest.mark.skipif(not FLARE, reason="needs NVIDIA FLARE: pip install '.[nvflare]'")
+flare_machines = pytest.mark.skipif(shutil.which("nvflare") is None, reason="needs nvflare on the PATH")
 superlink = pytest.mark.skipif(shutil.which("flower-superlink") is None, reason="needs flower-superlink on the PATH")
 ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'flwr[simulation]'")
 
@@ -179,11 +200,11 @@ ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip instal
     params=[
         "in process",
         "in process with identities",
-        "flare in process",
-        "flare in process with identities",
-        pytest.param("flare simulation", marks=pytest.mark.slow),
-        pytest.param("flare simulation with identities", marks=pytest.mark.slow),
-        pytest.param("flare deployment", marks=pytest.mark.slow),
+        pytest.param("flare in process", marks=flare),
+        pytest.param("flare in process with identities", marks=flare),
+        pytest.param("flare simulation", marks=[pytest.mark.slow, flare, flare_machines]),
+        pytest.param("flare simulation with identities", marks=[pytest.mark.slow, flare, flare_machines]),
+        pytest.param("flare deployment", marks=[pytest.mark.slow, flare, flare_machines]),
         pytest.param("simulation", marks=[pytest.mark.slow, superlink, ray]),
         pytest.param("supernodes", marks=[pytest.mark.slow, superlink]),
     ],
@@ -262,10 +283,12 @@ def test_where_too_few_sums_may_be_opened_the_run_stops_with_the_old_model() -> 
 
 def test_further_rows_are_new_while_the_promise_has_room() -> None:
     rows = local(NEW_ROWS)
-    assert [(one["purpose"], len(one["status"])) for one in rows][:2] == [("test", 8), ("test", 4)]
+    assert [(one["purpose"], len(one["status"])) for one in rows][:2] == [("test", 3), ("test", 4)]
+    assert rows[0]["excluded"] == ()
     groups = [{frozenset(status[2]) for status in one["status"]} for one in rows[:2]]
-    assert len(groups[1] - groups[0]) >= 3
-    assert set(rows[-1]["excluded"]) == {"client-3", "client-6", "client-12"}
+    assert len(groups[1] - groups[0]) == 2
+    assert status(rows[1]) == ["open"] * 4
+    assert rows[-1]["excluded"] == ("client-4",)
 
 
 # And of every other -----------------------------------------------------------------------------------------------------
@@ -275,11 +298,7 @@ def test_further_rows_are_new_while_the_promise_has_room() -> None:
 def test_an_engine_does_what_the_local_transport_does(
     engine: Engine, name: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    config, where = SCENARIOS[name], request.node.callspec.id
-    if config["clients"] != 5 and "in process" not in where and "flare simulation" not in where:
-        pytest.skip("five nodes are deployed")
-    if name == "halt" and "in process" not in where and "flare" not in where:
-        pytest.skip("SuperNodes have answered about its first model by then, and their account lasts over runs")
+    config, where = own(name, SCENARIOS[name]), request.node.callspec.id
     rows = engine({**config, "folder": str(tmp_path / "run")})
     assert shared(rows) == shared(local({**config, "folder": str(tmp_path / "local")}))
     assert left_in(tmp_path / "run") == left_in(tmp_path / "local")
@@ -289,6 +308,16 @@ def test_an_engine_does_what_the_local_transport_does(
     assert not any("4711" in reason for reason in reasons), "what training says may be data, and stays at its site"
 
 
+def test_a_round_in_stages_is_the_same_over_every_engine(engine: Engine) -> None:
+    """Over Flower each message has a process of its own: the vector waits in the state of the node, and is sent again."""
+    config = own("staged", STAGED)
+    (row,) = engine(config)
+    (expected,) = local(config)
+    assert plain(row) == plain(expected)
+    assert row["first"] == [["open", "open"]]
+    assert status(row) == ["open"] * 4
+
+
 def test_a_server_app_that_was_killed_in_the_second_test_goes_on_when_it_is_submitted_again(
     engine: Engine, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -296,7 +325,7 @@ def test_a_server_app_that_was_killed_in_the_second_test_goes_on_when_it_is_subm
     where = request.node.callspec.id
     if "in process" in where:
         pytest.skip("the process would be this one: tests/integration/test_flower_restarts.py")
-    config = RESTARTED | ({"start": 1.0} if "supernodes" in where else {})
+    config = own("restarted", RESTARTED)
     rows = engine({**config, "killed": "2:masked", "folder": str(tmp_path / "run")})
     undisturbed = local({**config, "folder": str(tmp_path / "local")})
     assert [row["round"] for row in rows] == [3, 4]

@@ -1,6 +1,7 @@
 """Faults and attacks on a provisioned deployment of NVIDIA FLARE. What is the same on every engine: the contract suite."""
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,10 @@ from fedgt.nvflare import FlareJob
 from flare_machines import PROGRAMS, Deployment, identity_files
 from flower_machines import write_consortium
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("nvflare") is None, reason="needs nvflare on the PATH"),
+]
 
 Row = dict[str, Any]
 

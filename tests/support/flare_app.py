@@ -28,7 +28,11 @@ def rows(clients: Collection[Any], config: Mapping[str, Any]) -> Any:
     patience = min(float(config["timeout"]), 120.0)
     transport = FlareTransport(clients, app.names_of(config), credentials=told["credentials"], patience=patience)
     run = FederationRun(transport, **told)
-    for step, halt in app.stopping(run, app.initial(float(config.get("start", 0.0)))):
+    first = app.initial(float(config.get("start", 0.0)))
+    if config.get("staged"):
+        yield app.staged(run, first, transport)
+        return
+    for step, halt in app.stopping(run, first):
         yield app.row(step, halt, transport)
 
 

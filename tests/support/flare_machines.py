@@ -55,10 +55,12 @@ def simulated(folder: Path, config: Mapping[str, Any], local: str = PROGRAMS) ->
         "config": {**config, "out": str(out)},
         "sites": [f"client-{number}" for number in range(int(config["clients"]))],
         "local": str(folder / "fedgt.toml"),
-        "workspace": str(folder / "flare"),
     }
-    command = [sys.executable, "-c", SCRIPT, json.dumps(told)]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=500)
+    for attempt in range(3):  # on a busy machine FLARE's simulator now and then loses a site before the run begins
+        command = [sys.executable, "-c", SCRIPT, json.dumps({**told, "workspace": str(folder / f"flare-{attempt}")})]
+        done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=500)
+        if "failed to sync clients" not in done.stdout + done.stderr:
+            break
     content: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {}
     if not content.get("finished"):
         raise RuntimeError(f"no result, status {done.returncode}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
@@ -127,7 +129,8 @@ class Deployment:
 
     def jobs(self, name: str) -> list[psutil.Process]:
         """The processes of the jobs that a machine runs."""
-        return psutil.Process(self.processes[name].pid).children(recursive=True)
+        found: list[psutil.Process] = psutil.Process(self.processes[name].pid).children(recursive=True)
+        return found
 
     def ask(self, command: str, argument: str = "") -> Any:
         """What `flare_admin` answers.

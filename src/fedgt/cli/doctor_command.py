@@ -11,10 +11,12 @@ from typing import Annotated, Literal
 import typer
 
 from fedgt.errors import FedGTError, SpecError
-from fedgt.extras import how_to_install
+from fedgt.extras import Extra, how_to_install
 from fedgt.foreign_text import plain
 
 _QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+_POLL = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"
+_SLOW_POLL = 0.5  # seconds; Flower's own default is a second
 _LARGEST_SKEW = 5.0
 
 
@@ -46,7 +48,14 @@ def doctor(
         raise SpecError("--key needs --name: the id that plans give this participant")
     if plan_hash is not None and plan is None:
         raise SpecError("--plan-hash needs --plan")
-    found = [*_versions(), *_telemetry(), *_keys(name, key, registry), *_policy(policy), *_plan(plan, plan_hash)]
+    found = [
+        *_versions(),
+        *_telemetry(),
+        *_poll(),
+        *_keys(name, key, registry),
+        *_policy(policy),
+        *_plan(plan, plan_hash),
+    ]
     if superlink is not None:
         found.append(_server(superlink, root_certificates, insecure=insecure))
     failed = any(one.status == "failed" for one in found)
@@ -60,26 +69,31 @@ def doctor(
 
 
 def _versions() -> Iterator[_Finding]:
-    from importlib.metadata import PackageNotFoundError, version
+    from importlib.metadata import version
 
     from fedgt._version import __version__
 
     yield _Finding(check="fedgt", status="ok", text=f"{__version__}; server and all sites must have the same")
     yield _Finding(check="cryptography", status="ok", text=version("cryptography"))
-    try:
-        installed = version("flwr")
-    except PackageNotFoundError:
-        yield _Finding(
-            check="flwr", status="note", text=f"not installed; needed for Flower only: {how_to_install('flower')}"
-        )
-        return
-    try:
-        from fedgt.flower import supported
+    yield _framework("flwr", "flower", "Flower")
+    yield _framework("nvflare", "nvflare", "NVIDIA FLARE")
 
+
+def _framework(package: str, extra: Extra, name: str) -> _Finding:
+    from importlib import import_module
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        installed = version(package)
+    except PackageNotFoundError:
+        text = f"not installed; needed for {name} only: {how_to_install(extra)}"
+        return _Finding(check=package, status="note", text=text)
+    try:
+        supported = import_module(f"fedgt.{extra}.supported")
         supported.require_supported(installed)
-        yield _Finding(check="flwr", status="ok", text=f"{installed} ({supported.RANGE})")
     except FedGTError as error:
-        yield _Finding(check="flwr", status="failed", text=str(error))
+        return _Finding(check=package, status="failed", text=str(error))
+    return _Finding(check=package, status="ok", text=f"{installed} ({supported.RANGE})")
 
 
 def _telemetry() -> Iterator[_Finding]:
@@ -89,6 +103,24 @@ def _telemetry() -> Iterator[_Finding]:
         yield _Finding(check="telemetry", status="failed" if find_spec("flwr") is not None else "note", text=text)
     else:
         yield _Finding(check="telemetry", status="ok", text="off in this environment")
+
+
+def _poll() -> Iterator[_Finding]:
+    """How often Flower looks for work: of a small model's round a third is waiting for it."""
+    if find_spec("flwr") is None:
+        return
+    told = os.environ.get(_POLL, "1")
+    try:
+        seconds = float(told)
+    except ValueError:
+        text = f"{_POLL}={told!r:.40} is no number of seconds: export {_POLL}=0.1"
+        yield _Finding(check="poll", status="failed", text=text)
+        return
+    if seconds > _SLOW_POLL:
+        text = f"Flower looks for work every {seconds:g} s, in each of four trips a round: export {_POLL}=0.1"
+        yield _Finding(check="poll", status="note", text=text)
+    else:
+        yield _Finding(check="poll", status="ok", text=f"Flower looks for work every {seconds:g} s")
 
 
 def _keys(name: str | None, key: Path | None, registry: Path | None) -> Iterator[_Finding]:

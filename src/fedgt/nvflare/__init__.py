@@ -9,7 +9,7 @@
             print(step.round, step.excluded)
 
     job = FlareJob("winter", config={"learning-rate": 0.05})    # whoever submits
-    job.simulate(sites, main="consortium.server:main", train="hospital.training:train", folder=...)
+    job.simulate(sites, local="fedgt.toml", workspace=...)      # on one machine
     job.export(folder)                                          # for `nvflare job submit`
 
 A job names no program: what runs at a machine stands in a file of that machine, `local/fedgt.toml`. Names are imported when
@@ -24,20 +24,20 @@ from fedgt.nvflare.supported import require_supported
 if TYPE_CHECKING:
     from fedgt.engine.site import inputs_of
     from fedgt.nvflare.call_transport import FlareTransport
-    from fedgt.nvflare.job import FlareJob
+    from fedgt.nvflare.job import ALLOWED, FlareJob
     from fedgt.nvflare.server import FlareServer
     from fedgt.nvflare.site import FlareSite, SiteContext
 
 require_supported()
 
-__all__ = ["FlareJob", "FlareServer", "FlareSite", "FlareTransport", "SiteContext", "inputs_of"]
+__all__ = ["ALLOWED", "FlareJob", "FlareServer", "FlareSite", "FlareTransport", "SiteContext", "inputs_of"]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "fedgt.engine.site": ("inputs_of",),
         "call_transport": ("FlareTransport",),
-        "job": ("FlareJob",),
+        "job": ("ALLOWED", "FlareJob"),
         "server": ("FlareServer",),
         "site": ("FlareSite", "SiteContext"),
     },

@@ -6,6 +6,7 @@ Only 2.9: its Collab API is new, and a job names classes by paths that FLARE cal
 from fedgt.engine.releases import Releases
 
 FLARE = Releases(package="nvflare", oldest=(2, 9), below=(2, 10), extra="nvflare")
+RANGE = FLARE.words
 
 
 def require_supported(installed: str | None = None) -> None:
