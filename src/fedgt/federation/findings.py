@@ -15,6 +15,7 @@ from fedgt.grouping import Grouping
 from fedgt.record.verdict_words import VerdictName
 from fedgt.types import ERASED, NEGATIVE, POSITIVE, BoolArray, FloatArray, IntArray, Outcomes
 
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Finding:
     """What a test says about each client, in column order.

@@ -13,7 +13,8 @@
 | `evidence.npz` | what the tests compared, so that the report can decide once more |
 | `result.json` | written last: where it is, the run has ended |
 
-No sum and no client's model is in any of them. Of sums `evidence.npz` has scalar products, losses and scores. What a simulation has sent it sends again: it is gone on with from
+No sum and no client's model is in any of them; of sums `evidence.npz` has scalar products, losses and scores.
+What a simulation has sent it sends again: it is gone on with from
 `state.npz` alone, repeats the round that was under way, and keeps nothing of it at its end.
 """
 

@@ -137,15 +137,14 @@ class _Candidates:
         against = peak[:, 0] + np.log(total) - honest - self.nobody
         chance = 1.0 / (1.0 + np.exp(-np.clip(against, -700.0, 700.0)))
         posterior = weights @ self.members * (chance / total)[:, None]
-        return (against >= SOMEBODY) & np.where(placed, posterior > _NAMED, True).all(axis=1)
+        named: BoolArray = (against >= SOMEBODY) & np.where(placed, posterior > _NAMED, True).all(axis=1)
+        return named
 
 
 class _AnyLine:
     """A test that has to find the direction of the push, decided many times at once; see `GradedEvidence`."""
 
-    def __init__(
-        self, candidates: _Candidates, placed: BoolArray, rng: np.random.Generator, directions: float
-    ) -> None:
+    def __init__(self, candidates: _Candidates, placed: BoolArray, rng: np.random.Generator, directions: float) -> None:
         contrasts = len(candidates.columns)
         self._candidates, self._placed = candidates, placed
         self._directions = min(max(round(directions), contrasts + 1), _MOST_DIRECTIONS)

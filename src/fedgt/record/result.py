@@ -147,8 +147,8 @@ class PowerRow(_Row):
 
     attackers: int = Field(description="How many push together, at random places.")
     shift: JsonNumber = Field(
-        description="The smallest common push with which all of them are named in 9 of 10 placements, in units of the honest "
-        "spread: the typical distance of an honest client's model from the mean. Null where nothing up to 100 is named."
+        description="The smallest common push with which all of them are named in 9 of 10 placements, in units of the "
+        "honest spread: an honest client's typical distance from the mean. Null where nothing up to 100 is named."
     )
 
 

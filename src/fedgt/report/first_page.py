@@ -73,9 +73,7 @@ def _headline(result: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]]) 
 
 def _lead(result: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]]) -> str:
     if result["test"] is None:
-        return (
-            "No group test was held, so nothing is known about any client. Whoever was left out was so from the beginning."
-        )
+        return "No group test was held, so nothing is known about any client. Who was left out was so from the start."
     if any(one["excluded"] for one in verdicts):
         return (
             "fedgt compared sums over groups of clients. It left out clients whose groups differ from the others as if "
@@ -203,7 +201,9 @@ def _next(result: Mapping[str, Any], decided: Sequence[Mapping[str, Any]], priva
     words = {(one["word"], one["left_out"]) for one in decided}
     said = []
     if privacy["check"]["status"] == "different":
-        said.append("Open no further sum before somebody has understood why the privacy account does not fit the record.")
+        said.append(
+            "Open no further sum before somebody has understood why the privacy account does not fit the record."
+        )
     if result["status"] != "finished":
         said.append("The run ended early. Remove the cause that is named above, and begin a new run in another folder.")
     if ("exclude", True) in words:

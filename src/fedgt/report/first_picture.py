@@ -41,7 +41,8 @@ def first_picture(result: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any
         "why": why,
         "binary": bool(test["outcomes"]),
         "groups": [
-            {"group": i, "measured": measured[i], "predicted": predicted[i], "named": round(shares[i], 4)} for i in order
+            {"group": i, "measured": measured[i], "predicted": predicted[i], "named": round(shares[i], 4)}
+            for i in order
         ],
         "clients": [
             {
@@ -105,7 +106,9 @@ def _predicted(
 ) -> tuple[list[float | None], float | None]:
     """Where each sum would lie if exactly the named clients pushed alike, and how much of the differences that explains."""
     if test["outcomes"]:
-        return [None if value is None else float(share > 0) for value, share in zip(measured, shares, strict=True)], None
+        return [
+            None if value is None else float(share > 0) for value, share in zip(measured, shares, strict=True)
+        ], None
     at = [i for i, value in enumerate(measured) if value is not None]
     if len(at) < 2:
         return [None] * len(measured), None

@@ -25,7 +25,8 @@ def written(value: Any, kind: str) -> str:
     Args:
         value: An int or float, "inf", "-inf" or None (unknown).
         kind: `count` (1,234), `plain` (a name that is a number), `probability` (four places), `nats` (two places and sign),
-            `percent` and `share` (a fraction as per cent, with two places and none), `bytes` (decimal units), `number` (four significant digits), `tick` and
+            `percent` and `share` (a fraction as per cent, with two places and none), `bytes` (decimal units), `number`
+            (four significant digits), `tick` and
             `percent-tick` for axes.
     """
     if value is None:

@@ -19,8 +19,8 @@ from pydantic import ValidationError
 
 from fedgt.errors import SpecError
 from fedgt.experiment import read_spec
-from fedgt.federation.run_settings import digest_of
 from fedgt.federation.kept_evidence import KeptEvidence, read_kept
+from fedgt.federation.run_settings import digest_of
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
 from fedgt.record.claim import PROGRESS
 from fedgt.record.progress import read_progress
@@ -93,7 +93,8 @@ def read_run(folder: Path) -> RunRecord:
         folder: As `fedgt run --out` or `FederationRun(folder=...)` leaves it; all but the result may be missing.
 
     Raises:
-        SpecError: If there is no readable `result.json` (of an interrupted run it says how to go on), or its content cannot be a result (the message names the key).
+        SpecError: If there is no readable `result.json` (of an interrupted run it says how to go on), or its content cannot
+            be a result (the message names the key).
 
     Examples:
         >>> import tempfile

@@ -96,7 +96,11 @@ def _compared(
     if wrong:
         return "different", f"deciding the kept evidence again judges otherwise: {', '.join(wrong)}", largest
     if other:
-        return "different", f"deciding the kept evidence again gives other posteriors: {', '.join(dict.fromkeys(other))}", largest
+        return (
+            "different",
+            f"deciding the kept evidence again gives other posteriors: {', '.join(dict.fromkeys(other))}",
+            largest,
+        )
     return "same", "deciding the kept evidence again gives the same posteriors and the same verdicts", largest
 
 
