@@ -1,11 +1,9 @@
 """What `fedgt new` writes runs as it is: in this process, and over SuperNodes with TLS to the report."""
 
-import contextlib
 import importlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tomllib
@@ -16,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedgt import FederationRun, ScreenSettings, TrainedModel, Validation
+from fedgt import FederationRun, ScreenSettings, Validation
 from fedgt.errors import DesignError, SpecError
 from fedgt.planning import read_plan
 from fedgt.scaffold import FRAMEWORKS, Answers, Framework, write_flower_app
-from fedgt.types import Parameters
+from site_of_app import LocalSite, end_processes
 
 SITES = tuple(f"site-{number}" for number in range(1, 9))
 
@@ -46,19 +44,6 @@ def executed(folder: Path, *command: str, seconds: float = 60) -> str:
     return done.stdout
 
 
-class Site:
-    """A site of the app without Flower."""
-
-    def __init__(self, model: Any, file: Path) -> None:
-        self._model = model
-        with np.load(file) as data:
-            self._images, self._labels = data["images"], data["labels"]
-
-    def train(self, parameters: Parameters, *, round: int) -> TrainedModel:
-        trained = self._model.trained(parameters, self._images, self._labels)
-        return TrainedModel(parameters=trained, samples=len(self._labels))
-
-
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("count", [6, 8])
@@ -77,7 +62,7 @@ def test_the_broken_site_of_the_rehearsal_is_named_whatever_the_framework(
     with np.load(tmp_path / "validation.npz") as data:
         images, labels = data["images"], data["labels"]
     run = FederationRun(
-        {site: Site(model, tmp_path / f"{site}.npz") for site in told["samples"]},
+        {site: LocalSite(model, tmp_path / f"{site}.npz") for site in told["samples"]},
         privacy=told["privacy"],
         samples=told["samples"],
         grouping=read_plan(tmp_path / "plan.json"),
@@ -89,7 +74,18 @@ def test_the_broken_site_of_the_rehearsal_is_named_whatever_the_framework(
         screen=ScreenSettings(layer=model.LAYER),
         rounds=told["rounds"],
     )
-    assert list(run.rounds(model.first()))[-1].excluded == (SITES[count // 2],)
+    assert list(run.rounds(model.first("first")))[-1].excluded == (SITES[count // 2],)
+
+
+def test_each_run_begins_at_a_model_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_flower_app(tmp_path, answers())
+    monkeypatch.syspath_prepend(str(tmp_path / "app"))
+    for name in ("consortium", "consortium.model"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    model = importlib.import_module("consortium.model")
+    one, again, other = (model.first(run)["weight"] for run in ("winter", "winter", "spring"))
+    assert np.array_equal(one, again)
+    assert np.linalg.norm(one - other) > 1
 
 
 def test_every_program_of_the_app_compiles_and_every_script_parses(tmp_path: Path) -> None:
@@ -132,10 +128,7 @@ def test_the_rehearsal_over_tls_ends_with_the_report(tmp_path: Path) -> None:
     try:
         told = executed(folder, "sh", "rehearse.sh", seconds=540)
     finally:
-        for process in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if (process / "cwd").readlink() == folder:
-                    os.kill(int(process.name), signal.SIGKILL)
+        end_processes(folder)
     assert "round 2, training: excluded delft" in told
     result = json.loads((folder / "runs" / "first" / "result.json").read_text())
     assert result["status"] == "finished"

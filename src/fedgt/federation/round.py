@@ -24,7 +24,7 @@ from fedgt.federation.checks import check_decoder, check_test
 from fedgt.federation.measure import Measured, group_means, measured, real_rows
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
-from fedgt.federation.sums import RoundResult, joined, mean_update, plus, shown, take, unusable
+from fedgt.federation.sums import RoundResult, Taken, averaged, joined, mean_update, plus, shown, take, unusable
 from fedgt.federation.verdicts import Exclusion, Verdict, exclude
 from fedgt.grouping import Grouping
 from fedgt.privacy import SpanMean, best_in_span, largest_kept_sum
@@ -47,7 +47,8 @@ class ScreeningRound:
         exclusion: What follows.
         final: What follows if no further test round can be held: then undecided clients are decided.
         undecided: Whether another test round could decide more.
-        faults: Sets of clients with at least one in each that has broken the rules of the sums in this round.
+        missing: Sets of clients with somebody in each who is behind what is missing in the sums; see `Suspicions`.
+        spoilt: The clients that were in no sum yet that could be used, because members have broken the rules.
 
     Examples:
         >>> import numpy as np
@@ -73,7 +74,8 @@ class ScreeningRound:
     exclusion: Exclusion
     final: Exclusion
     undecided: bool
-    faults: tuple[frozenset[str], ...] = ()
+    missing: tuple[frozenset[str], ...] = ()
+    spoilt: frozenset[str] = frozenset()
 
     @property
     def screen(self) -> ScreenResult | GradedScreen:
@@ -183,14 +185,8 @@ def training_round(
     left = tuple(client for client in whole if client not in part)
     groups = [part] if apart is None or left else apart(part)
     taken = take(federation, parameters, round=round, purpose="training", groups=groups, test=False)
-    opened = [one for one in taken.sums.sums if one.total is not None]
-    updated = parameters
-    if opened:
-        share = {one.group: one.weight / sum(each.weight for each in opened) for one in opened}
-        means = [(share[one.group], mean_update(one)) for one in opened]
-        updated = plus(
-            parameters, {name: np.sum([w * mean[name] for w, mean in means], axis=0) for name in means[0][1]}
-        )
+    opened = any(one.total is not None for one in taken.sums.sums)
+    updated = averaged(parameters, taken.sums.sums)
     notes = (
         (
             f"round {round}: the global model is one that was summed before; {', '.join(left)} sat this round out, so that "
@@ -218,7 +214,8 @@ def screening_round(
     before: Exclusion | None = None,
     last: bool = True,
     seed: int = 0,
-    faults: Sequence[frozenset[str]] = (),
+    taken: Taken | None = None,
+    missing: Sequence[frozenset[str]] = (),
 ) -> ScreeningRound:
     """The group test: sums of all groups, screen, decode, exclude, and a global model that reveals nothing more.
 
@@ -236,7 +233,8 @@ def screening_round(
         before: What the tests before would decide. It stands where this one cannot be explained, or has no evidence.
         last: Whether no further test round follows: then undecided clients are decided.
         seed: Of the clusters' starting positions.
-        faults: Those of earlier rounds, as in `ScreeningRound`.
+        missing: That of earlier tests, as in `ScreeningRound`.
+        taken: The sums of the groups of this round, or of the first of them, if they are open already (`staged_round`).
 
     Examples:
         >>> import numpy as np
@@ -264,23 +262,33 @@ def screening_round(
     """
     check_test(federation, parameters, grouping, validation, screen, further=bool(earlier))
     check_decoder(grouping, screen, decoding)
-    groups = [grouping.members(i, present) for i in range(grouping.design.groups)]
-    taken = take(federation, parameters, round=round, purpose="test", groups=groups, test=True)
+    if taken is None:
+        groups = [grouping.members(i, present) for i in range(grouping.design.groups)]
+        taken = take(federation, parameters, round=round, purpose="test", groups=groups, test=True)
     sums = taken.sums.sums
     # An outcome speaks about those whose models are in the sum, not about those who were to be in it.
     seen = shown(taken.sums)
     real = _real_grouping(grouping, sums, seen)
     faulty = {group for fault in taken.sums.faults for group in fault.groups}
-    silent = _silent(grouping, present, sums, faulty - seen)
+    # Nothing shows that a struck sum has the vectors that its members would have given later: it is no hearing of them.
+    heard_in = [one for one in sums if one.group not in taken.sums.struck]
+    silent = _silent(grouping, present, heard_in, faulty - seen)
     means = group_means(federation, sums, parameters, real)
-    here = _faults(taken.sums)
-    found = measured(means, real, validation, screen, decoding, earlier, heard, seed, [*faults, *here])
+    here = _missing(taken.sums)
+    found = measured(means, real, validation, screen, decoding, earlier, heard, seed, [*missing, *here])
     last = last or not found.repeatable
     final = exclude(real, found.finding, decoding, silent=silent, faulty=faulty)
     decision = final if last else exclude(real, found.finding, decoding, last=False, silent=silent, faulty=faulty)
-    # Whoever spoils so much that nothing can be compared must not be spared the test.
+    # Whoever spoils all of its sums must not be spared the test.
+    spoilt = frozenset(
+        one.client
+        for one in decision.verdicts
+        if one.client not in silent
+        and one.verdict == "untested"
+        and any(one.client in some for some in (*missing, *here))
+    )
     unheard = bool(faulty) and bool(np.isnan(found.finding.posterior).all())
-    undecided = found.repeatable and (unheard or bool(found.finding.undecided.any()))
+    undecided = found.repeatable and (unheard or bool(spoilt) or bool(found.finding.undecided.any()))
     if before is not None and found.finding.undecidable:
         reason = f"{found.finding.reason}; what was found before stands: {before.reason}"
         decision = final = replace(before, reason=reason)
@@ -291,13 +299,20 @@ def screening_round(
     if decoding.after_test in ("same-round", "largest-sum") and not decision.halt:
         result = _one_more_sum(federation, parameters, result, sums, real, kept, decoding, round=round, seen=seen)
     return ScreeningRound(
-        result=result, grouping=real, measured=found, exclusion=decision, final=final, undecided=undecided, faults=here
+        result=result,
+        grouping=real,
+        measured=found,
+        exclusion=decision,
+        final=final,
+        undecided=undecided,
+        missing=here,
+        spoilt=spoilt,
     )
 
 
 def _real_grouping(grouping: Grouping, sums: Sequence[GroupSum], seen: Collection[int]) -> Grouping:
     """The same seats, with the members that each opened sum is really over; rows of sums that nobody has seen stay."""
-    matrix = grouping.design.matrix.copy()
+    matrix = grouping.design.matrix[: len(sums)].copy()
     column = {client: j for j, client in enumerate(grouping.clients)}
     for one in sums:
         if one.total is not None or one.group in seen:
@@ -307,9 +322,9 @@ def _real_grouping(grouping: Grouping, sums: Sequence[GroupSum], seen: Collectio
     return Grouping(design=design, clients=grouping.clients)
 
 
-def _faults(taken: SecureSums) -> tuple[frozenset[str], ...]:
-    """Of each of these sets at least one client has broken the rules; alone in one is who left a sum and is in another."""
-    heard = {client for one in taken.sums for client in one.members}
+def _missing(taken: SecureSums) -> tuple[frozenset[str], ...]:
+    """Somebody of each of these sets is behind what is missing; alone in one is who left a sum and is in another."""
+    heard = {client for one in taken.sums if one.group not in taken.struck for client in one.members}
     left = {
         client
         for one in taken.sums

@@ -6,10 +6,9 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined
 
 from fedgt.design import Design
-from fedgt.errors import DesignError, SpecError
-from fedgt.planning import default_design, write_plan
+from fedgt.errors import SpecError
+from fedgt.planning import design_for_absences, write_plan
 from fedgt.planning.plan_file import plan_of
-from fedgt.planning.power import detection_power
 from fedgt.scaffold.answers import Answers
 
 _TEMPLATES = files("fedgt.scaffold") / "templates"
@@ -26,9 +25,6 @@ _FILES = (
     "share.py",
     "rehearse.sh",
 )
-_ENOUGH = 0.5
-"""The share of the attackers that groups with room for an absence must find, or the promise goes without."""
-
 _APP = ("client_app.py", "server_app.py")
 
 
@@ -46,7 +42,7 @@ def write_flower_app(folder: Path, answers: Answers) -> Design:
         SpecError: If the folder holds something, or cannot be written.
         DesignError: If so few sites cannot be tested at this promise; the message says what is possible.
     """
-    design, absences = _design(answers)
+    design, absences = design_for_absences(len(answers.sites), privacy=answers.privacy)
     plan = plan_of(
         design,
         privacy=answers.privacy,
@@ -83,18 +79,6 @@ def write_flower_app(folder: Path, answers: Answers) -> Design:
         raise SpecError(f"{folder} cannot be written ({error.strerror}): give a folder of yours") from error
     write_plan(folder / "plan.json", plan)
     return design
-
-
-def _design(answers: Answers) -> tuple[Design, int]:
-    """With room for one absence, as real runs have them, where groups for that still find most attackers."""
-    sites, privacy = len(answers.sites), answers.privacy
-    try:
-        roomy = default_design(sites, graded=True, privacy=privacy, absences=1)
-    except DesignError:
-        roomy = None
-    if roomy is not None and detection_power(roomy.matrix).found >= _ENOUGH:
-        return roomy, 1
-    return default_design(sites, graded=True, privacy=privacy), 0
 
 
 def _filled(name: str, told: dict[str, object]) -> str:
