@@ -75,7 +75,7 @@ def keep_test(folder: Path, step: Step, state: RunState) -> None:
                 round=step.round,
                 clients=screening.grouping.clients,
                 evidence=screening.measured.evidence,
-                faults=state.faults,
+                faults=state.suspicions.missing,
                 judged=here,
             )
         )
