@@ -52,6 +52,7 @@ class SavedRun:
     lost: tuple[int, ...]
     decided: Exclusion | None
     suspicions: Suspicions
+    odd: frozenset[str]
 
     def state(self, ledger: Ledger) -> RunState:
         """The state between the rounds, with the account that goes on."""
@@ -71,6 +72,7 @@ class SavedRun:
             lost=self.lost,
             decided=self.decided,
             suspicions=self.suspicions,
+            odd=self.odd,
         )
 
     def ended(self) -> "SavedRun":
@@ -122,4 +124,5 @@ def saved(state: RunState, *, spec_hash: str, halted: str, rows: str, cpu_second
         lost=state.lost,
         decided=state.decided,
         suspicions=state.suspicions,
+        odd=state.odd,
     )

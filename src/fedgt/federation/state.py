@@ -38,6 +38,7 @@ class RunState:
         lost: Rounds that were under way when the server stopped, and are not held again.
         decided: What follows from the tests so far if no further one can tell; None where they could not either.
         suspicions: What the faults of the secure sums of all rounds say by now.
+        odd: With a test in every round: whom the first one found suspicious.
 
     Examples:
         >>> import numpy as np
@@ -67,6 +68,7 @@ class RunState:
     lost: tuple[int, ...] = ()
     decided: Exclusion | None = None
     suspicions: Suspicions = field(default_factory=Suspicions)
+    odd: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -76,7 +78,8 @@ class Coming:
     Attributes:
         round: Its number, from 1.
         purpose: `training`, `test` or `weiszfeld`.
-        members: The clients that take part.
+        members: The clients that take part. With a test in every round those are among them who were excluded and go on in
+            their groups, without influence.
         parameters: The global model that they start from.
 
     Examples:
@@ -152,6 +155,7 @@ def after_faults(state: RunState, coming: Coming, result: RoundResult) -> tuple[
             posterior=value,
             log_odds=float(np.log1p(-value) - np.log(value)) if value < 1 else -np.inf,
             groups=(),
+            round=coming.round,
         )
         for client, value in accused.items()
     )
