@@ -47,18 +47,18 @@ $(VENV)/.engines: $(VENV)/.dev
 
 # ENGINES="simulation or tls" chooses among them.
 test-engines: $(VENV)/.engines ## Flower's simulation, SuperLink and SuperNodes on loopback, with faults and TLS, and the deployment guide (fifteen minutes)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 0 -rs $(if $(ENGINES),-k "$(ENGINES)") tests/contract/test_engine_contract.py tests/integration/test_deployment_guide.py tests/integration/test_flower_engines.py
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 0 -rs $(if $(ENGINES),-k "$(ENGINES)") tests/contract/test_engine_contract.py tests/integration/test_deployment_guide.py tests/integration/test_new_app.py tests/integration/test_flower_engines.py
 
 $(VENV)/.torch: $(VENV)/.dev
 	$(PIP) install --quiet 'torch>=2.6'
 	@touch $@
 
-test-torch: $(VENV)/.torch ## the example with torch, which no user of fedgt needs (torch is a large download)
-	$(BIN)/python -m pytest -n 0 -rs tests/integration/test_torch_example.py
+test-torch: $(VENV)/.torch ## the example and the new app with torch, which no user of fedgt needs (torch is a large download)
+	$(BIN)/python -m pytest -n 0 -rs -k torch tests/integration/test_torch_example.py tests/integration/test_new_app.py
 
 check: $(VENV)/.dev ## formatting, lint, types, layers
-	$(BIN)/ruff format --check src tests benchmarks docs
-	$(BIN)/ruff check src tests benchmarks docs
+	$(BIN)/ruff format --check src tests benchmarks docs examples
+	$(BIN)/ruff check src tests benchmarks docs examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

@@ -25,8 +25,8 @@ from fedgt.decode import (
     expected_errors,
 )
 from fedgt.decode.compiled import all_outcomes
+from fedgt.decode.decision_tables import estimates
 from fedgt.decode.exact import syndrome_counts, with_noise
-from fedgt.decode.strategies import _estimates
 from fedgt.design import Design, max_malicious, named_design
 from fedgt.types import BoolArray, ErrorRates
 
@@ -136,14 +136,14 @@ def estimator_table(design: Design) -> str:
     ]
     for p in (0.0, 0.05, 0.1):
         rates = ErrorRates.symmetric(p)
-        for name, estimates in (
-            ("number of negatives", _estimates(design, outcomes, rates, "count", "negatives", 0.2, None)),
+        for name, found in (
+            ("number of negatives", estimates(design, outcomes, rates, "count", "negatives", 0.2, None)),
             ("all outcomes", estimate_from_outcomes(design, outcomes, rates)),
         ):
             cells, rights = [], []
             for q in range(most + 1):
                 chance = with_noise(counts.sets[q] / counts.sets[q].sum(), rates)
-                right, error = float(chance[estimates == q].sum()), float(chance @ np.abs(estimates - q))
+                right, error = float(chance[found == q].sum()), float(chance @ np.abs(found - q))
                 rights.append((right, error))
                 cells.append(f"{right:.2f} / {error:.2f}")
             mean = np.mean(rights, axis=0)

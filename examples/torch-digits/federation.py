@@ -3,8 +3,8 @@
     pip install ../.. torch      # here, in a checkout of fedgt
     python federation.py
 
-The hidden layer is frozen, as in transfer learning, so that the classification layer tells who poisons. Networks trained from
-end to end take `ScreenSettings(features="outputs")`; see docs/howto/own-model.md.
+The hidden layer is frozen, as in transfer learning, so that the classification layer tells who poisons. Networks trained
+from end to end take `ScreenSettings(features="outputs")`; see docs/howto/own-model.md.
 """
 
 import numpy as np

@@ -1,11 +1,8 @@
 """The deployment guide runs as written, on loopback: from `fedgt design` over SuperNodes with TLS to the report."""
 
-import contextlib
 import importlib
 import json
-import os
 import shutil
-import signal
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +14,9 @@ import pytest
 pytest.importorskip("flwr", reason="needs Flower: pip install '.[flower]'")
 
 from doc_blocks import run_page
-from fedgt import FederationRun, TrainedModel, Validation
+from fedgt import FederationRun, Validation
 from fedgt.planning import read_plan
-from fedgt.types import Parameters
+from site_of_app import LocalSite, end_processes
 
 GUIDE = Path(__file__).parents[2] / "docs" / "howto" / "deploy.md"
 
@@ -36,23 +33,7 @@ pytestmark = [
 def folder(tmp_path: Path) -> Iterator[Path]:
     """An empty one; whatever works there in the end is ended, also what the guide's processes have started."""
     yield tmp_path
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if (process / "cwd").readlink() == tmp_path:
-                os.kill(int(process.name), signal.SIGKILL)
-
-
-class Local:
-    """A site of the guide without Flower."""
-
-    def __init__(self, model: Any, file: Path) -> None:
-        self._model = model
-        with np.load(file) as data:
-            self._images, self._labels = data["images"], data["labels"]
-
-    def train(self, parameters: Parameters, *, round: int) -> TrainedModel:
-        trained = self._model.trained(parameters, self._images, self._labels)
-        return TrainedModel(parameters=trained, samples=len(self._labels))
+    end_processes(tmp_path)
 
 
 def alike(folder: Path) -> dict[str, Any]:
@@ -80,7 +61,7 @@ def test_the_guide_over_tls_ends_with_the_report_of_the_run_that_it_set_up(
     with np.load(folder / "validation.npz") as data:
         images, labels = data["images"], data["labels"]
     run = FederationRun(
-        {site: Local(model, folder / f"{site}.npz") for site in samples},
+        {site: LocalSite(model, folder / f"{site}.npz") for site in samples},
         privacy=3,
         samples=samples,
         grouping=read_plan(folder / "plan.json"),

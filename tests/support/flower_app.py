@@ -22,6 +22,7 @@ from fedgt.flower import client_app
 
 CLASSES, FEATURES, SAMPLES = 4, 25, 120
 DESIGNS = {
+    "5x3": [[0, 1, 0, 1, 1], [0, 0, 1, 1, 1], [1, 0, 1, 0, 1]],  # leaves room for one more row at r = 2
     5: [[1, 1, 1, 0, 0], [1, 1, 0, 1, 0], [1, 1, 0, 0, 1], [1, 0, 1, 1, 0]],
     8: [  # r = 3, from `fedgt design --clients 8 --privacy 3 --max-malicious 2 --evidence graded`
         [0, 1, 0, 0, 1, 1, 1, 0],
@@ -42,8 +43,12 @@ def blobs(key: int, samples: int = SAMPLES) -> tuple[np.ndarray[Any, Any], np.nd
 
 
 def initial(start: float = 0.0) -> dict[str, Any]:
-    """Sites with identities answer for one model once, over all runs: another run begins at another model."""
-    weight = np.full((CLASSES, FEATURES), start, dtype=np.float32)
+    """Sites with identities answer for one model once, over all runs: another run begins at another model.
+
+    The same number in every weight would not do: no score changes then, so updates are the same, and count as one model's.
+    """
+    pattern = np.random.default_rng(3).normal(scale=0.1, size=(CLASSES, FEATURES))
+    weight = (start * pattern).astype(np.float32)
     return {"weight": weight, "bias": np.zeros(CLASSES, dtype=np.float32)}
 
 
@@ -100,13 +105,11 @@ def options(config: Any) -> dict[str, Any]:
     from fedgt.federation import SumSettings
     from fedgt.flower import inputs_of
     from fedgt.grouping import Grouping
+    from fedgt.secagg import AgreementLog
 
     names = names_of(config)
-    design = (
-        from_matrix(DESIGNS[len(names)], name=f"{len(names)}", source="test")
-        if len(names) in DESIGNS
-        else named_design("bch-15x8")
-    )
+    rows = DESIGNS.get(config.get("design") or len(names))
+    design = named_design("bch-15x8") if rows is None else from_matrix(rows, name="test", source="test")
     credentials = credentials_of(config)
     tested = bool(config.get("tested", True))
     return {
@@ -117,6 +120,10 @@ def options(config: Any) -> dict[str, Any]:
         "samples": dict.fromkeys(names, int(config.get("samples", SAMPLES))),
         "sums": SumSettings(timeout_seconds=float(config["timeout"]), colluders=1 if len(names) >= 15 else 0),
         "credentials": credentials,
+        # What the sites have signed outlives a run: they answer no server that has lost it.
+        "agreements": None
+        if credentials is None
+        else AgreementLog(credentials.registry, Path(str(config["keys"])) / "agreements"),
         "inputs": {} if credentials is None else inputs_of(config),
     }
 
@@ -133,7 +140,7 @@ def kept(config: Any) -> dict[str, Any]:
             marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    return {"folder": folder, "resume": True, "name": "winter", "on_stage": told}
+    return {"folder": folder, "resume": True, "name": str(config.get("run", "winter")), "on_stage": told}
 
 
 def over(grid: Grid, config: Any, **changes: Any) -> Any:

@@ -15,6 +15,8 @@ from fedgt.extras import how_to_install
 from fedgt.foreign_text import plain
 
 _QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+_POLL = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"
+_SLOW_POLL = 0.5  # seconds; Flower's own default is a second
 _LARGEST_SKEW = 5.0
 
 
@@ -46,7 +48,14 @@ def doctor(
         raise SpecError("--key needs --name: the id that plans give this participant")
     if plan_hash is not None and plan is None:
         raise SpecError("--plan-hash needs --plan")
-    found = [*_versions(), *_telemetry(), *_keys(name, key, registry), *_policy(policy), *_plan(plan, plan_hash)]
+    found = [
+        *_versions(),
+        *_telemetry(),
+        *_poll(),
+        *_keys(name, key, registry),
+        *_policy(policy),
+        *_plan(plan, plan_hash),
+    ]
     if superlink is not None:
         found.append(_server(superlink, root_certificates, insecure=insecure))
     failed = any(one.status == "failed" for one in found)
@@ -89,6 +98,24 @@ def _telemetry() -> Iterator[_Finding]:
         yield _Finding(check="telemetry", status="failed" if find_spec("flwr") is not None else "note", text=text)
     else:
         yield _Finding(check="telemetry", status="ok", text="off in this environment")
+
+
+def _poll() -> Iterator[_Finding]:
+    """How often Flower looks for work: of a small model's round a third is waiting for it."""
+    if find_spec("flwr") is None:
+        return
+    told = os.environ.get(_POLL, "1")
+    try:
+        seconds = float(told)
+    except ValueError:
+        text = f"{_POLL}={told!r:.40} is no number of seconds: export {_POLL}=0.1"
+        yield _Finding(check="poll", status="failed", text=text)
+        return
+    if seconds > _SLOW_POLL:
+        text = f"Flower looks for work every {seconds:g} s, in each of four trips a round: export {_POLL}=0.1"
+        yield _Finding(check="poll", status="note", text=text)
+    else:
+        yield _Finding(check="poll", status="ok", text=f"Flower looks for work every {seconds:g} s")
 
 
 def _keys(name: str | None, key: Path | None, registry: Path | None) -> Iterator[_Finding]:

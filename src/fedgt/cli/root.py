@@ -37,7 +37,7 @@ class Root(TyperGroup):
             lines += ["", f"{panel}:"] if panel == shown[0][0] else [f"{panel}:"]
             lines += [f"  {name:<{width}}  {one.get_short_help_str(limit=76 - width)}" for _, name, one in members]
         options = [" ".join(one.opts) for one in self.get_params(ctx) if _is_shown(one)]
-        lines += ["", f"Options: {', '.join(options)}", *_LAST]
+        lines += [f"Options: {', '.join(options)}", *_LAST]
         formatter.write("\n".join(lines) + "\n")
 
     def parse_args(self, ctx: "click.Context", args: list[str]) -> list[str]:

@@ -13,6 +13,7 @@ from fedgt.decode.compiled import (
     forward_backward,
     stacked,
 )
+from fedgt.decode.decision_tables import decision_table
 from fedgt.decode.decoders import compile
 from fedgt.decode.estimate import (
     CountEstimate,
@@ -25,17 +26,8 @@ from fedgt.decode.exact import all_log_odds, expected_errors
 from fedgt.decode.explanation import explain
 from fedgt.decode.priors import CountPrior, IndependentPrior, Prior
 from fedgt.decode.ranked import RankedSet, ranked_sets
-from fedgt.decode.strategies import (
-    ESTIMATORS,
-    STRATEGIES,
-    UNDECIDABLE,
-    Decoding,
-    Estimator,
-    Strategy,
-    decision_table,
-    decode,
-    without_evidence,
-)
+from fedgt.decode.strategies import UNDECIDABLE, Decoding, decode, without_evidence
+from fedgt.decode.strategy_names import ESTIMATORS, STRATEGIES, Estimator, Strategy
 
 __all__ = [
     "ESTIMATORS",

@@ -11,37 +11,25 @@
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
-from math import log
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from fedgt.decode.baselines import PUBLISHED_THRESHOLDS, combinatorial, definite, published_estimate
-from fedgt.decode.calibrate import Calibration, calibrate, calibrate_by_sampling
+from fedgt.decode.accuse import accused, in_some_group, log_ratio
+from fedgt.decode.baselines import combinatorial, definite, published_estimate
 from fedgt.decode.compiled import Method, check_outcomes, malicious_probability, single
 from fedgt.decode.decoders import compile
-from fedgt.decode.estimate import CountEstimate, estimate_from_outcomes, estimate_malicious, most_considered
-from fedgt.decode.exact import exact_counts_possible
-from fedgt.decode.priors import CountPrior, IndependentPrior, Prior
-from fedgt.decode.ranked import ranked_sets
+from fedgt.decode.estimate import CountEstimate, estimate_from_outcomes, estimate_malicious
+from fedgt.decode.priors import IndependentPrior, Prior
+from fedgt.decode.strategy_names import Estimator, Strategy, check_names, prior_of
 from fedgt.defaults import BETA, ESTIMATOR, KAPPA, METHOD
 from fedgt.design import Design, countable, max_malicious
-from fedgt.errors import CalibrationError, ContradictoryOutcomesError, SpecError
-from fedgt.types import ERASED, NEGATIVE, POSITIVE, BoolArray, ErrorRates, FloatArray, Outcomes, as_number, frozen
-
-Strategy = Literal["count", "delta", "bayes", "map", "comp", "dd", "published-count", "published-delta"]
-STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
-
-Estimator = Literal["negatives", "outcomes"]
-ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
+from fedgt.errors import ContradictoryOutcomesError, SpecError
+from fedgt.types import NEGATIVE, POSITIVE, BoolArray, ErrorRates, FloatArray, Outcomes, frozen
 
 Status = Literal["decided", "nobody-estimated", "all-positive", "all-flagged", "no-outcomes", "contradictory"]
 UNDECIDABLE: tuple[Status, ...] = ("all-positive", "all-flagged", "no-outcomes", "contradictory")
 """The states in which nobody can be cleared: a policy must decide."""
-
-_TIE = 1e-9  # log-odds closer than this differ by rounding only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -127,19 +115,19 @@ def decode(
         >>> found.status, found.flagged.nonzero()[0].tolist()
         ('decided', [1])
     """
-    _check_names(strategy, estimator, beta)
+    check_names(strategy, estimator, beta)
     check_outcomes(outcomes.values[None], design)
     n = design.clients
     if not outcomes.present.any():
         return without_evidence(n, strategy, "no-outcomes", "every group is erased: nobody was tested", prior)
     present = design.restricted(np.flatnonzero(outcomes.present).tolist())
     observed = Outcomes(values=outcomes.values[outcomes.present])
-    tested = _tested(present)
+    tested = in_some_group(present)
     if strategy in ("comp", "dd"):
         return _without_probabilities(present, observed, tested, strategy)
     estimate = _estimate(present, observed, rates, strategy, prior, estimator, kappa, largest, method)
     count = estimate.malicious
-    used = _prior(strategy, prior, count, n, estimate.largest)
+    used = prior_of(strategy, prior, count, n, estimate.largest)
     note = ""
     tied: tuple[int, ...] = ()
     exact = True
@@ -151,7 +139,7 @@ def decode(
         posterior = single(decoder.decode_batch(observed.values[None]), outcomes)
         log_odds, exact = posterior.log_odds, posterior.status == "exact"
         note = "" if exact else f"; belief propagation, {posterior.status}"
-        flagged, tied, more = _flags(present, observed, log_odds, used, strategy, count, rates, beta, contaminated)
+        flagged, tied, more = accused(present, observed, log_odds, used, strategy, count, rates, beta, contaminated)
         note += more
     flagged = np.logical_and(flagged, tested)
     status, reason = _status(observed, flagged, tested, strategy, estimate)
@@ -172,79 +160,6 @@ def decode(
     )
 
 
-def decision_table(
-    design: Design,
-    outcomes: npt.NDArray[np.int8],
-    *,
-    rates: ErrorRates,
-    strategy: Strategy,
-    beta: float = BETA,
-    kappa: float = KAPPA,
-    largest: int | None = None,
-    estimator: Estimator = ESTIMATOR,
-) -> BoolArray:
-    """bool[B, clients]: whom a strategy accuses for each of many outcome vectors, without reasons.
-
-    The same decisions as `decode`, in batches; impossible outcomes accuse nobody.
-
-    Args:
-        design: m groups of n clients.
-        outcomes: int8[B, groups], none erased.
-        rates: What is assumed about the tests.
-        strategy: See the module.
-        beta: Weight of a misdetection against a false alarm.
-        kappa: Defines n_m^max.
-        largest: n_m^max itself.
-        estimator: See `decode`.
-
-    Raises:
-        SpecError: If a name is unknown or an outcome is erased.
-
-    Examples:
-        >>> import numpy as np
-        >>> from fedgt import ErrorRates, from_matrix
-        >>> from fedgt.decode import decision_table
-        >>> outcomes = np.array([[0, 0], [0, 1]], dtype=np.int8)
-        >>> design, rates = from_matrix([[1, 1, 0], [0, 1, 1]]), ErrorRates.symmetric(0.05)
-        >>> decision_table(design, outcomes, rates=rates, strategy="comp", largest=2).tolist()
-        [[False, False, False], [False, False, True]]
-    """
-    _check_names(strategy, estimator, beta)
-    values = check_outcomes(outcomes, design)
-    if (values == ERASED).any():
-        raise SpecError("a decision table knows no erased outcomes; leave those groups out of the design")
-    n = design.clients
-    flagged = np.zeros((len(values), n), dtype=np.bool_)
-    if not len(values):
-        return flagged
-    if strategy in ("comp", "dd"):
-        rule = combinatorial if strategy == "comp" else definite
-        return np.logical_and(rule(design, values), _tested(design))
-    if strategy in ("bayes", "map"):
-        counted = CountPrior.uniform(most_considered(design, kappa) if largest is None else largest)
-        batch = compile(design, rates, counted).decode_batch(values)
-        possible = np.isfinite(batch.log_evidence)
-        if strategy == "bayes":
-            flagged[possible] = _above(batch.log_odds[possible], beta)
-        else:
-            for row in np.flatnonzero(possible).tolist():
-                best = ranked_sets(design, Outcomes(values=values[row]), rates, counted, count=1)
-                flagged[row, list(best[0].clients)] = True
-        return np.logical_and(flagged, _tested(design))
-    estimates = _estimates(design, values, rates, strategy, estimator, kappa, largest)
-    for count in sorted({int(estimate) for estimate in estimates}):
-        rows = np.flatnonzero(estimates == count).tolist()
-        prior = _prior(strategy, None, count, n, n) if count >= 0 else None
-        if prior is None:
-            continue
-        batch = compile(design, rates, prior).decode_batch(values[rows])
-        for row, log_odds in zip(rows, batch.log_odds, strict=True):
-            if not np.isnan(log_odds).any():
-                one = Outcomes(values=values[row])
-                flagged[row] = _flags(design, one, log_odds, prior, strategy, count, rates, beta, contaminated=True)[0]
-    return np.logical_and(flagged, _tested(design))
-
-
 def without_evidence(
     clients: int, strategy: Strategy, status: Status, reason: str, prior: Prior | None = None
 ) -> Decoding:
@@ -257,7 +172,7 @@ def without_evidence(
         ([False, False, False], 'no-outcomes')
     """
     prevalence = prior.prevalence if isinstance(prior, IndependentPrior) else np.full(clients, np.nan)
-    log_odds = np.array([np.nan if np.isnan(p) else _log_ratio(1.0 - p, p) for p in prevalence])
+    log_odds = np.array([np.nan if np.isnan(p) else log_ratio(1.0 - p, p) for p in prevalence])
     return Decoding(
         strategy=strategy,
         log_odds=frozen(log_odds, np.float64),
@@ -268,15 +183,6 @@ def without_evidence(
         reason=reason,
         tied=(),
     )
-
-
-def _check_names(strategy: str, estimator: str, beta: float) -> None:
-    for name, known in ((strategy, STRATEGIES), (estimator, ESTIMATORS)):
-        if name not in known:
-            kind = "strategy" if known is STRATEGIES else "estimator"
-            raise SpecError(f"unknown {kind} {name!r}; known are {', '.join(known)}")
-    if not 0.0 <= as_number(beta, "beta") <= 1.0:
-        raise SpecError(f"beta = {beta}; a weight from 0 to 1 is needed")
 
 
 def _without_probabilities(design: Design, outcomes: Outcomes, tested: BoolArray, strategy: Strategy) -> Decoding:
@@ -349,134 +255,6 @@ def _estimate(
     return CountEstimate(malicious=count, largest=most, possible=True, raised=most > allowed)
 
 
-def _estimates(
-    design: Design,
-    outcomes: npt.NDArray[np.int8],
-    rates: ErrorRates,
-    strategy: Strategy,
-    estimator: Estimator,
-    kappa: float,
-    largest: int | None,
-) -> npt.NDArray[np.int64]:
-    """int64[B]: n_m-hat of each outcome vector."""
-    if strategy.startswith("published"):
-        return published_estimate(design, outcomes)
-    if estimator == "outcomes":
-        return estimate_from_outcomes(design, outcomes, rates, kappa=kappa, largest=largest)
-    negatives = (outcomes == 0).sum(axis=1)
-    by_negatives = {
-        int(z): estimate_malicious(
-            design,
-            Outcomes(values=np.array([0] * z + [1] * (design.groups - z), dtype=np.int8)),
-            kappa=kappa,
-            largest=largest,
-        ).malicious
-        for z in np.unique(negatives).tolist()
-    }
-    return np.array([by_negatives[int(z)] for z in negatives], dtype=np.int64)
-
-
-def _prior(
-    strategy: Strategy, given: IndependentPrior | None, count: int | None, clients: int, largest: int
-) -> Prior | None:
-    """What the decoder starts from; None when the estimate is 0 and nothing else is known."""
-    if given is not None:
-        return given
-    if strategy in ("bayes", "map"):
-        return CountPrior.uniform(largest)
-    return IndependentPrior.uniform(clients, count / clients) if count else None
-
-
-def _flags(
-    design: Design,
-    outcomes: Outcomes,
-    log_odds: FloatArray,
-    prior: Prior,
-    strategy: Strategy,
-    count: int | None,
-    rates: ErrorRates,
-    beta: float,
-    contaminated: bool,
-) -> tuple[BoolArray, tuple[int, ...], str]:
-    """Whom the strategy accuses, ties of `count`, and what else should be said."""
-    n = design.clients
-    nobody = np.zeros(n, dtype=np.bool_)
-    if strategy == "bayes":
-        return _above(log_odds, beta), (), ""
-    if strategy == "map":
-        (best,) = ranked_sets(design, outcomes, rates, prior, count=1)
-        nobody[list(best.clients)] = True
-        return nobody, (), f"; the most probable set has probability {best.probability:.3g}"
-    if not count:
-        return nobody, (), ""
-    if strategy.endswith("count"):
-        return (*_smallest(log_odds, count, _tested(design)), "")
-    if count == n:
-        return ~nobody, (), ""
-    note = ""
-    if strategy == "published-delta":
-        threshold = PUBLISHED_THRESHOLDS[count]
-    else:
-        found = _calibrated(design, rates, count, beta, contaminated)
-        threshold = found.threshold
-        if found.standard_error > 0:
-            note = f"; Delta from sampled sets, objective {found.objective:.4f} +- {found.standard_error:.4f}"
-    prevalences = prior.prevalence if isinstance(prior, IndependentPrior) else np.full(n, count / n)
-    offset = np.array([_log_ratio(1.0 - prevalence, prevalence) for prevalence in prevalences])
-    # A client that is certainly malicious is flagged although its likelihood ratio is undefined (prevalence 1).
-    return np.logical_or(np.less(log_odds, threshold + offset), log_odds == -np.inf), (), note
-
-
-def _above(log_odds: FloatArray, beta: float) -> BoolArray:
-    """Posterior above 1 - beta; exactly 1 - beta, which rounding must not decide, keeps the client."""
-    threshold = _log_ratio(beta, 1.0 - beta)
-    return np.less(log_odds, threshold - (_TIE if np.isfinite(threshold) else 0.0))
-
-
-def _calibrated(design: Design, rates: ErrorRates, count: int, beta: float, contaminated: bool) -> Calibration:
-    """Exact where sets can be counted, else from 20,000 sampled sets, once for each question."""
-    try:
-        return calibrate(design, rates, count, beta=beta, contaminated=contaminated)
-    except CalibrationError:
-        if exact_counts_possible(design):
-            raise
-    return _sampled(design.matrix.tobytes(), design.matrix.shape, rates, count, beta, contaminated)
-
-
-@lru_cache(maxsize=64)
-def _sampled(
-    matrix: bytes, shape: tuple[int, int], rates: ErrorRates, count: int, beta: float, contaminated: bool
-) -> Calibration:
-    array = np.frombuffer(matrix, dtype=np.uint8).reshape(shape)
-    design = Design(matrix=array, name="calibrated design", source="")
-    rng = np.random.default_rng(0)
-    return calibrate_by_sampling(design, rates, count, beta=beta, rng=rng, contaminated=contaminated)
-
-
-def _smallest(log_odds: FloatArray, count: int, candidates: BoolArray) -> tuple[BoolArray, tuple[int, ...]]:
-    """The `count` smallest log-odds among the candidates; ties go to the lower client numbers, and are reported."""
-    flagged = np.zeros(len(log_odds), dtype=bool)
-    available = np.flatnonzero(candidates)
-    if count >= len(available):
-        flagged[available] = True
-        return flagged, ()
-    ranked = np.sort(log_odds[available])
-    boundary = ranked[count - 1]
-    # Infinite log-odds are equal only to themselves.
-    slack = _TIE if np.isfinite(boundary) else 0.0
-    sure = np.flatnonzero((log_odds < boundary - slack) & candidates)
-    tie = np.flatnonzero((log_odds >= boundary - slack) & (log_odds <= boundary + slack) & candidates)
-    flagged[sure] = True
-    flagged[tie[: count - len(sure)]] = True
-    return flagged, tuple(tie.tolist()) if len(sure) + len(tie) > count else ()
-
-
-def _tested(design: Design) -> BoolArray:
-    """Clients in some group of a design whose groups all have an outcome."""
-    tested: BoolArray = np.greater(design.matrix.sum(axis=0), 0)
-    return tested
-
-
 def _status(
     outcomes: Outcomes, flagged: BoolArray, tested: BoolArray, strategy: Strategy, estimate: CountEstimate
 ) -> tuple[Status, str]:
@@ -503,9 +281,3 @@ def _status(
         "decided",
         f"{accused} of {len(flagged)} clients flagged from {positive} positive groups of {present}{suffix}",
     )
-
-
-def _log_ratio(numerator: float, denominator: float) -> float:
-    if denominator == 0.0:
-        return np.inf
-    return log(numerator / denominator) if numerator > 0 else -np.inf

@@ -1,4 +1,4 @@
-"""Which rows a further test has: new ones that break the tie that is left, or those that were revealed already."""
+"""Which rows a further test has: new ones that tell most, or those that were revealed already."""
 
 from collections.abc import Collection, Sequence
 
@@ -6,57 +6,92 @@ import numpy as np
 
 from fedgt.decode import RankedSet
 from fedgt.design import Design
+from fedgt.evidence import contrasts
+from fedgt.federation.liars import Suspicions
+from fedgt.federation.measure import real_rows
 from fedgt.federation.next_rows import next_rows
 from fedgt.federation.participants import Federation
-from fedgt.types import FloatArray
+from fedgt.federation.redraw import keep_promise_together, redrawn, reserved_rows
+from fedgt.grouping import Grouping
+from fedgt.types import BoolArray, FloatArray
 
 _FEWEST_ROWS = 3
+_ROWS, _RESERVED = 5, 7  # independent streams of the seed; see `seats`
 
 
 def further_design(
     federation: Federation,
-    clients: Sequence[str],
+    planned: Grouping,
     best: Sequence[RankedSet],
     revealed: Sequence[FloatArray],
     *,
+    suspicions: Suspicions,
+    spoilt: Collection[str],
     gone: Collection[str],
     groups: int,
-    rng: np.random.Generator,
+    seed: int,
 ) -> Design | None:
     """The rows of another test round; None where none would help.
 
-    Where no new rows keep the promise, those that were revealed already cost no privacy and still average noise away. They
-    are of clients that are all still there, and too few are not worth a round.
+    After a fault that nobody explains they are drawn anew, so that whoever was not heard is heard apart from those who may
+    be the liar. Else they break the tie that is left. Where no new rows keep the promise, those that were revealed already
+    cost no privacy and still average noise away. They are of clients that are all still there, and too few are not worth a
+    round.
 
     Args:
         federation: For the weights and the promise.
-        clients: Client ids, by column.
+        planned: Who shared a group in the first test; what is reserved beside it goes to tests after a fault.
         best: The most probable sets so far.
         revealed: float64[clients] each, the real rows of all test sums that were opened.
+        suspicions: What the faults say by now.
+        spoilt: Who was not heard yet because of faults.
         gone: Who is excluded.
         groups: New rows at most.
-        rng: Draws the candidates.
+        seed: Of the run; draws the candidates.
     """
-    if not revealed:
+    clients, privacy = planned.clients, federation.ledger.promised
+    weights = np.array([federation.weight(client) for client in clients], dtype=np.float64)
+    allowed = np.array([client not in gone for client in clients])
+    first = real_rows(federation, planned)
+    spare = reserved_rows(first, weights, privacy=privacy, rng=np.random.default_rng([seed, _RESERVED]))
+    rng = np.random.default_rng([seed, _ROWS])
+    known = np.array(revealed).reshape(-1, len(clients))
+    if unexplained := suspicions.unexplained(gone):
+        posterior = suspicions.posterior(clients, gone)
+        again = redrawn(
+            np.array([posterior.get(client, 1.0) for client in clients]),
+            np.array([client in spoilt for client in clients]),
+            np.array([[client in one for client in clients] for one in unexplained]),
+            keep_promise_together(known, np.vstack([first, spare]), privacy),
+            weights=weights,
+            allowed=allowed,
+            privacy=privacy,
+            groups=groups,
+            rng=rng,
+        )
+        samples = np.array([federation.samples[client] for client in clients], dtype=np.float64)
+        # Sums that cannot be compared would end the run.
+        if again is not None and contrasts(again.matrix * weights, samples).size >= 2:
+            return again
+    if not len(known):
         return None
     sets = np.zeros((len(best), len(clients)), dtype=np.bool_)
     for row, one in enumerate(best):
         sets[row, list(one.clients)] = True
-    out = np.array([client in gone for client in clients])
     chosen = next_rows(
-        np.array(revealed),
+        keep_promise_together(known, spare, privacy),
         sets,
         [one.probability for one in best],
-        privacy=federation.ledger.promised,
+        privacy=privacy,
         rows=groups,
-        allowed=~out,
-        weights=np.array([federation.weight(client) for client in clients], dtype=np.float64),
+        allowed=allowed,
+        weights=weights,
         rng=rng,
     )
-    return _repeated(revealed, out) if chosen is None else chosen
+    return _repeated(revealed, ~allowed) if chosen is None else chosen
 
 
-def _repeated(revealed: Sequence[FloatArray], out: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Design | None:
+def _repeated(revealed: Sequence[FloatArray], out: BoolArray) -> Design | None:
     rows = np.unique([row > 0 for row in revealed if not row[out].any()], axis=0)
     if len(rows) < _FEWEST_ROWS:
         return None

@@ -85,7 +85,7 @@ def next_rows(
         if block is None:
             continue
         cost = confusion(block * weight, open_sets, chances)
-        if (best is None or cost < best[0]) and _keeps(np.vstack([old, block * weight]), privacy):
+        if (best is None or cost < best[0]) and keeps_promise(np.vstack([old, block * weight]), privacy):
             best = cost, block
     if best is None:
         return None
@@ -112,6 +112,22 @@ def confusion(rows: FloatArray, sets: BoolArray, probabilities: FloatArray) -> f
     alike = np.exp(-np.maximum(1.0 - cosine, 0.0) / _ANGLE)
     apart = (sets[:, None] != sets[None]).sum(axis=2)
     return float(np.einsum("a,b,ab,ab->", probabilities, probabilities, alike, apart))
+
+
+def drawn_row(
+    held: FloatArray, weight: FloatArray, available: npt.NDArray[np.int64], *, privacy: int, rng: np.random.Generator
+) -> FloatArray | None:
+    """float64[clients] of 0 and 1: a random group that keeps the promise together with the held rows; None if none is met.
+
+    Args:
+        held: float64[groups, clients], real weights of the rows so far.
+        weight: float64[clients], of each client in a sum.
+        available: The columns that may take part.
+        privacy: The promised r.
+        rng: Draws the group.
+    """
+    sizes = privacy, max(privacy, int(0.7 * len(available)))
+    return _keeping(held, weight, available, sizes=sizes, privacy=privacy, rng=rng)
 
 
 def _draw(
@@ -147,12 +163,18 @@ def _keeping(
     for _ in range(_DRAWS_PER_ROW):
         row = np.zeros(held.shape[1])
         row[rng.choice(available, int(rng.integers(sizes[0], sizes[1] + 1)), replace=False)] = 1.0
-        if sieve.passes(row) if sieve is not None else _keeps(np.vstack([held, row * weight]), privacy):
+        if sieve.passes(row) if sieve is not None else keeps_promise(np.vstack([held, row * weight]), privacy):
             return row
     return None
 
 
-def _keeps(rows: FloatArray, privacy: int) -> bool:
+def keeps_promise(rows: FloatArray, privacy: int) -> bool:
+    """Whether no combination of the rows mixes fewer clients than promised.
+
+    Args:
+        rows: float64[groups, clients], real weights.
+        privacy: The promised r.
+    """
     found = minimum_support(rows, enough=privacy)
     return found is not None and found.lower >= privacy
 

@@ -50,7 +50,8 @@ class ScreeningRound:
         exclusion: What follows.
         final: What follows if no further test round can be held: then undecided clients are decided.
         undecided: Whether another test round could decide more.
-        faults: Sets of clients with at least one in each that has broken the rules of the sums in this round.
+        missing: Sets of clients with somebody in each who is behind what is missing in the sums; see `Suspicions`.
+        spoilt: The clients that were in no sum yet that could be used, because members have broken the rules.
 
     Examples:
         >>> import numpy as np
@@ -77,7 +78,8 @@ class ScreeningRound:
     exclusion: Exclusion
     final: Exclusion
     undecided: bool
-    faults: tuple[frozenset[str], ...] = ()
+    missing: tuple[frozenset[str], ...] = ()
+    spoilt: frozenset[str] = frozenset()
 
     @property
     def screen(self) -> ScreenResult | GradedScreen:
@@ -222,7 +224,7 @@ def screening_round(
     before: Exclusion | None = None,
     last: bool = True,
     seed: int = 0,
-    faults: Sequence[frozenset[str]] = (),
+    missing: Sequence[frozenset[str]] = (),
     look: Look | None = None,
 ) -> ScreeningRound:
     """The group test: sums of all groups, screen, decode, exclude, and a global model that reveals nothing more.
@@ -241,7 +243,7 @@ def screening_round(
         before: What the tests before would decide. It stands where this one cannot be explained, or has no evidence.
         last: Whether no further test round follows: then undecided clients are decided.
         seed: Of the clusters' starting positions.
-        faults: Those of earlier rounds, as in `ScreeningRound`.
+        missing: That of earlier tests, as in `ScreeningRound`.
         look: How it is held and judged where there is a test in every round.
 
     Examples:
@@ -281,16 +283,21 @@ def screening_round(
     faulty = {group for fault in taken.sums.faults for group in fault.groups}
     silent = _silent(grouping, present, sums, faulty - seen)
     judged, means = look.judged(seats, group_means(federation, sums, parameters, seats))
-    here = _faults(taken.sums)
-    at_fault = look.unexplained([*faults, *here])
+    here = _missing(taken.sums)
+    behind = look.unexplained(here if look.standing else [*missing, *here])
     control = partial(look.controlled, nobody=decoding.nobody)
-    found = measured(means, judged, validation, screen, decoding, earlier, heard, seed, at_fault, control)
+    found = measured(means, judged, validation, screen, decoding, earlier, heard, seed, behind, control)
     last = not look.standing and (last or not found.repeatable)
     final = exclude(judged, found.finding, decoding, silent=silent, faulty=faulty)
     decision = final if last else exclude(judged, found.finding, decoding, last=False, silent=silent, faulty=faulty)
-    # Whoever spoils so much that nothing can be compared must not be spared the test.
+    # Whoever spoils all of its sums must not be spared the test.
+    spoilt = frozenset(
+        one.client
+        for one in decision.verdicts
+        if one.client not in silent and one.verdict == "untested" and any(one.client in some for some in behind)
+    )
     unheard = bool(faulty) and bool(np.isnan(found.finding.posterior).all())
-    undecided = found.repeatable and (unheard or bool(found.finding.undecided.any()))
+    undecided = found.repeatable and (unheard or bool(spoilt) or bool(found.finding.undecided.any()))
     if before is not None and found.finding.undecidable:
         reason = f"{found.finding.reason}; what was found before stands: {before.reason}"
         decision = final = replace(before, reason=reason)
@@ -314,7 +321,8 @@ def screening_round(
         exclusion=decision,
         final=final,
         undecided=undecided,
-        faults=here,
+        missing=here,
+        spoilt=spoilt,
     )
 
 
@@ -330,8 +338,8 @@ def _real_grouping(grouping: Grouping, sums: Sequence[GroupSum], seen: Collectio
     return Grouping(design=design, clients=grouping.clients)
 
 
-def _faults(taken: SecureSums) -> tuple[frozenset[str], ...]:
-    """Of each of these sets at least one client has broken the rules; alone in one is who left a sum and is in another."""
+def _missing(taken: SecureSums) -> tuple[frozenset[str], ...]:
+    """Somebody of each of these sets is behind what is missing; alone in one is who left a sum and is in another."""
     heard = {client for one in taken.sums for client in one.members}
     left = {
         client

@@ -12,7 +12,6 @@ import logging
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -24,9 +23,10 @@ from fedgt.engine import MeetingTransport, OnStage, TakesSums, Transport, secure
 from fedgt.engine.endpoint import Client
 from fedgt.errors import FedGTError, RunHaltedError, SpecError
 from fedgt.federation.checks import check_plan, check_test
+from fedgt.federation.conduct import judged, made_to_wait
 from fedgt.federation.further import further_design
 from fedgt.federation.history import History, Witness
-from fedgt.federation.liars import parts
+from fedgt.federation.liars import parting
 from fedgt.federation.local import LocalClients
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.recorder import Recorder, opened
@@ -36,7 +36,7 @@ from fedgt.federation.run_settings import digest_of, settings_of
 from fedgt.federation.schedule import Standing, agreed_tests, gone
 from fedgt.federation.seats import planned, seated
 from fedgt.federation.settings import DecodeSettings, RfaSettings, ScreenSettings, SumSettings, Weighting
-from fedgt.federation.state import Coming, RunState, Step, after_faults
+from fedgt.federation.state import Coming, Purpose, RunState, Step
 from fedgt.federation.sums import RoundResult
 from fedgt.federation.verdicts import Verdict
 from fedgt.grouping import Grouping
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _ONE_BATCH = ("next-round", "negative-groups")
-_ROWS, _PARTS = 5, 6  # independent streams of the seed; see `seats`
 
 NextModel: TypeAlias = Callable[[Parameters, Parameters], Parameters]
 """(global model of the round, mean that the sums give) -> the next global model; a server optimiser, for instance."""
@@ -280,12 +279,12 @@ class FederationRun:
         there = frozenset(self._there(number, state))
         if unknown := sorted(there - set(self.federation.samples)):
             raise SpecError(f"present in round {number}, but no client of this run: {', '.join(unknown)}")
+        purpose: Purpose = "weiszfeld" if self.rfa is not None else "test" if number == state.next_test else "training"
+        away = gone(state, self._standing) | (frozenset() if purpose == "test" else state.waiting)
         return Coming(
             round=number,
-            purpose="weiszfeld" if self.rfa is not None else "test" if number == state.next_test else "training",
-            members=tuple(
-                client for client in self.federation.samples if client in there - gone(state, self._standing)
-            ),
+            purpose=purpose,
+            members=tuple(client for client in self.federation.samples if client in there - away),
             parameters=state.parameters,
         )
 
@@ -336,6 +335,8 @@ class FederationRun:
         state = replace(state, round=coming.round, parameters=parameters)
         news: tuple[Verdict, ...] = ()
         halted = ""
+        missing = () if screening is None else screening.missing
+        state, liars, told = judged(state, coming, result, self.decode, missing)
         if screening is not None:
             after = self._after_test if self._standing is None else self._standing.after
             state, screening = after(state, screening)
@@ -348,8 +349,8 @@ class FederationRun:
                 excluded=state.excluded | set(screening.exclusion.excluded),
             )
             _log.info("round %d: %s", coming.round, screening.exclusion.reason)
-        state, liars = after_faults(state, coming, result)
-        news = (*(v for v in news if v.client not in {one.client for one in liars}), *liars)
+        news = (*news, *liars)
+        state, waits = made_to_wait(state, self.federation.samples, self.decode, least=self._least)
         if screening is not None:
             halted = screening.halts(
                 len(self.federation.samples) - len(state.excluded), self.federation.ledger.promised
@@ -364,7 +365,7 @@ class FederationRun:
             screening=screening,
             verdicts=news,
             excluded=tuple(sorted(state.excluded)),
-            warnings=(*(() if screening is None else screening.told(news)), *(one.reason for one in liars)),
+            warnings=(*(() if screening is None else screening.told(news)), *told, *waits),
         )
         self._recorder.add(step, state, halted=halted)
         if halted:
@@ -462,7 +463,7 @@ class FederationRun:
             decoding=self.decode,
             earlier=state.evidence,
             heard=state.heard,
-            faults=state.faults,
+            missing=state.suspicions.missing,
             before=state.decided,
             seed=self.seed,
             look=None if self._standing is None else self._standing.look(state),
@@ -479,10 +480,7 @@ class FederationRun:
 
     def _training(self, coming: Coming, state: RunState) -> RoundResult:
         """One sum over all; several, drawn anew, for some rounds after a fault that nobody has been left out for."""
-        apart = None
-        if state.suspicions.apart(coming.round, state.excluded):
-            rng = np.random.default_rng([self.seed, _PARTS, coming.round])
-            apart = partial(parts, suspicions=state.suspicions, least=self._least, rng=rng)
+        apart = parting(state.suspicions, coming.round, least=self._least, gone=state.excluded, seed=self.seed)
         return training_round(
             self.federation, coming.parameters, round=coming.round, members=coming.members, apart=apart
         )
@@ -498,7 +496,6 @@ class FederationRun:
             state,
             evidence=evidence,
             heard=MappingProxyType(heard),
-            faults=(*state.faults, *screening.faults),
             revealed=(*state.revealed, *screening.opened_rows),
             tests=state.tests + 1,
             next_test=self._next_agreed(state.round, len(state.lost)),
@@ -509,12 +506,14 @@ class FederationRun:
         clients = screening.grouping.clients
         design = further_design(
             self.federation,
-            clients,
+            self.grouping or screening.grouping,
             screening.measured.best,
             state.revealed,
+            suspicions=state.suspicions,
+            spoilt=screening.spoilt,
             gone=state.excluded | set(screening.exclusion.excluded),
             groups=self.screen.more_groups,
-            rng=np.random.default_rng([self.seed, _ROWS]),
+            seed=self.seed,
         )
         if design is None:
             return state, replace(screening, exclusion=screening.final)

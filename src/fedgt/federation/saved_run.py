@@ -13,6 +13,7 @@ from fedgt.design import Design
 from fedgt.errors import SpecError
 from fedgt.evidence import STORED
 from fedgt.federation.liars import Suspicions
+from fedgt.federation.silence import Silences
 from fedgt.federation.state import RunState
 from fedgt.federation.verdicts import Exclusion, Verdict
 from fedgt.grouping import Grouping
@@ -44,7 +45,6 @@ class SavedRun:
     verdicts: Mapping[str, Verdict]
     evidence: tuple[SetEvidence, ...]
     heard: Mapping[str, int]
-    faults: tuple[frozenset[str], ...]
     revealed: tuple[FloatArray, ...]
     tests: int
     next_test: int
@@ -52,6 +52,8 @@ class SavedRun:
     lost: tuple[int, ...]
     decided: Exclusion | None
     suspicions: Suspicions
+    silences: Silences
+    waiting: frozenset[str]
     odd: frozenset[str]
 
     def state(self, ledger: Ledger) -> RunState:
@@ -64,7 +66,6 @@ class SavedRun:
             verdicts=MappingProxyType(dict(self.verdicts)),
             evidence=self.evidence,
             heard=MappingProxyType(dict(self.heard)),
-            faults=self.faults,
             revealed=self.revealed,
             tests=self.tests,
             next_test=self.next_test,
@@ -72,12 +73,14 @@ class SavedRun:
             lost=self.lost,
             decided=self.decided,
             suspicions=self.suspicions,
+            silences=self.silences,
+            waiting=self.waiting,
             odd=self.odd,
         )
 
     def ended(self) -> "SavedRun":
         """The same without what only a further test would need: what is not kept cannot leak."""
-        return replace(self, evidence=(), heard={}, faults=(), revealed=(), decided=None, suspicions=Suspicions())
+        return replace(self, evidence=(), heard={}, revealed=(), decided=None, suspicions=Suspicions())
 
     def to_bytes(self) -> bytes:
         """The bytes of the file."""
@@ -99,7 +102,7 @@ class SavedRun:
         return found
 
 
-_CLASSES = (SavedRun, Verdict, Exclusion, Grouping, Design, Suspicions, *STORED)
+_CLASSES = (SavedRun, Verdict, Exclusion, Grouping, Design, Suspicions, Silences, *STORED)
 
 
 def saved(state: RunState, *, spec_hash: str, halted: str, rows: str, cpu_seconds: float) -> SavedRun:
@@ -116,7 +119,6 @@ def saved(state: RunState, *, spec_hash: str, halted: str, rows: str, cpu_second
         verdicts=state.verdicts,
         evidence=state.evidence,
         heard=state.heard,
-        faults=state.faults,
         revealed=state.revealed,
         tests=state.tests,
         next_test=state.next_test,
@@ -124,5 +126,7 @@ def saved(state: RunState, *, spec_hash: str, halted: str, rows: str, cpu_second
         lost=state.lost,
         decided=state.decided,
         suspicions=state.suspicions,
+        silences=state.silences,
+        waiting=state.waiting,
         odd=state.odd,
     )

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedgt.design import Design
+from fedgt.engine import MeetingTransport
 from fedgt.errors import SpecError
 from fedgt.federation.participants import Federation
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
@@ -35,15 +36,7 @@ def seated(
     if isinstance(given, Grouping):
         return given, None
     if given is None:
-        from fedgt.planning import default_design
-
-        given = default_design(
-            len(clients),
-            graded=graded,
-            privacy=federation.ledger.promised,
-            largest_share=federation.sums.largest_share,
-            colluders=federation.sums.colluders,
-        )
+        given = _default(federation, len(clients), graded=graded)
     elif not isinstance(given, Design):
         plan, promised = given, federation.ledger.promised
         if promised < plan.privacy.promised:
@@ -55,6 +48,20 @@ def seated(
         given = plan.assignment
     grouping = assign(given, clients, rng=np.random.default_rng([seed, _SEATS]))
     return grouping, None if plan is None else plan.model_copy(update={"members": grouping.clients})
+
+
+def _default(federation: Federation, clients: int, *, graded: bool) -> Design:
+    """Over a network with room for an absence, where that leaves enough evidence."""
+    from fedgt.planning import default_design, design_for_absences
+
+    privacy, sums = federation.ledger.promised, federation.sums
+    if graded and isinstance(federation.transport, MeetingTransport):
+        return design_for_absences(
+            clients, privacy=privacy, largest_share=sums.largest_share, colluders=sums.colluders
+        )[0]
+    return default_design(
+        clients, graded=graded, privacy=privacy, largest_share=sums.largest_share, colluders=sums.colluders
+    )
 
 
 def planned(federation: Federation, grouping: Grouping, screen: ScreenSettings, decode: DecodeSettings) -> "Plan":

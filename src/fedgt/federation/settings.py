@@ -46,7 +46,12 @@ would."""
 
 OnUntested = Literal["keep", "exclude-silent", "exclude"]
 """What becomes of a client without a tested group. Falling silent in the test round must not be a way around the test, so
-the default leaves out those who were absent or dropped out themselves; those whose groups were lost through others stay."""
+the default leaves out those who were absent or dropped out themselves; those whose groups were lost through others stay.
+Whoever may have spoilt all of its groups does not train until a test hears it, unless they are kept."""
+
+OnSilent = Literal["report", "exclude"]
+"""What becomes of a client that leaves the secure sums at the same stage again and again, by itself: it is reported by name
+and stage (default), or left out."""
 
 OnUndecided = Literal["test-again", "decide", "keep"]
 """What becomes of clients that graded evidence cannot decide: another test round with further rows while privacy and the
@@ -244,6 +249,10 @@ class DecodeSettings(Options):
     )
     on_untested: OnUntested = Field(
         "exclude-silent", description="What becomes of clients without a tested group; see docs/decoding.md."
+    )
+    on_silent: OnSilent = Field(
+        "report",
+        description="What becomes of a client that leaves the secure sums at one stage in three of its last six rounds.",
     )
     after_test: AfterTest = Field(
         "next-round", description="What becomes of the test round's local models; see docs/privacy.md."

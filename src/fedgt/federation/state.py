@@ -1,14 +1,13 @@
 """A run between two rounds, a round that is about to be held, and one that was."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-import numpy as np
-
 from fedgt.federation.liars import Suspicions
 from fedgt.federation.round import ScreeningRound
+from fedgt.federation.silence import Silences
 from fedgt.federation.sums import RoundResult
 from fedgt.federation.verdicts import Exclusion, Verdict
 from fedgt.grouping import Grouping
@@ -30,7 +29,6 @@ class RunState:
         verdicts: Client -> what was decided about it last.
         evidence: Graded evidence of all tests so far.
         heard: Client -> in how many sums of that evidence it is.
-        faults: Sets of clients with at least one in each that has broken the rules of the sums, of all tests so far.
         revealed: float64[clients] each, the real rows of all test sums that were opened.
         tests: How many test rounds were held.
         next_test: The round of the next test; 0 where none is due.
@@ -38,6 +36,8 @@ class RunState:
         lost: Rounds that were under way when the server stopped, and are not held again.
         decided: What follows from the tests so far if no further one can tell; None where they could not either.
         suspicions: What the faults of the secure sums of all rounds say by now.
+        silences: Who has left the sums of the last rounds by itself, and when.
+        waiting: Who does not train until a test hears it.
         odd: With a test in every round: whom the first one found suspicious.
 
     Examples:
@@ -60,7 +60,6 @@ class RunState:
     verdicts: Mapping[str, Verdict] = field(default_factory=lambda: MappingProxyType({}))
     evidence: tuple[SetEvidence, ...] = ()
     heard: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    faults: tuple[frozenset[str], ...] = ()
     revealed: tuple[FloatArray, ...] = ()
     tests: int = 0
     next_test: int = 0
@@ -68,6 +67,8 @@ class RunState:
     lost: tuple[int, ...] = ()
     decided: Exclusion | None = None
     suspicions: Suspicions = field(default_factory=Suspicions)
+    silences: Silences = field(default_factory=Silences)
+    waiting: frozenset[str] = frozenset()
     odd: frozenset[str] = frozenset()
 
 
@@ -139,30 +140,3 @@ class Step:
     verdicts: tuple[Verdict, ...]
     excluded: tuple[str, ...]
     warnings: tuple[str, ...]
-
-
-def after_faults(state: RunState, coming: Coming, result: RoundResult) -> tuple[RunState, tuple[Verdict, ...]]:
-    """Add the faults of a round up, and leave out whom they leave no doubt about."""
-    suspicions = state.suspicions.after(coming.round, result.faults)
-    accused = suspicions.accused(coming.members, state.excluded) if result.faults else {}
-    verdicts = tuple(
-        Verdict(
-            client=client,
-            verdict="exclude",
-            excluded=True,
-            reason=f"{client} is left out: it has broken the rules of the secure sums with P = {value:.4f}, by "
-            f"{len(suspicions.sets)} sets of clients with a liar in each",
-            posterior=value,
-            log_odds=float(np.log1p(-value) - np.log(value)) if value < 1 else -np.inf,
-            groups=(),
-            round=coming.round,
-        )
-        for client, value in accused.items()
-    )
-    after = replace(
-        state,
-        suspicions=suspicions,
-        verdicts=MappingProxyType({**state.verdicts, **{one.client: one for one in verdicts}}),
-        excluded=state.excluded | set(accused),
-    )
-    return after, verdicts

@@ -1,7 +1,7 @@
 """Asking for secure sums and putting them on record: the ledger, the plan, the warnings, and what becomes of a sum."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
@@ -74,6 +74,7 @@ class RoundResult:
         warnings: What the user should know.
         seconds: Stage -> wall-clock seconds, of all sums together.
         faults: Sets of clients with one in each that has broken the rules of the secure sums.
+        silent: Client -> the stage at which it has left a sum by itself, not for shares that it could not read.
 
     Examples:
         >>> import numpy as np
@@ -97,6 +98,7 @@ class RoundResult:
     warnings: tuple[str, ...]
     seconds: Mapping[str, float]
     faults: tuple[frozenset[str], ...] = ()
+    silent: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -113,6 +115,13 @@ class Taken:
         shown = [frozenset(fault.suspects) for fault in self.sums.faults]
         return shown + [frozenset({client}) for one in self.sums.sums for client in one.faults]
 
+    @property
+    def silent(self) -> dict[str, str]:
+        """Client -> the stage at which it has left; who leaves a sum with a complaint in it may be the victim."""
+        victims = {group for fault in self.sums.faults if fault.kind == "parcels" for group in fault.groups}
+        left = [one.dropped for one in self.sums.sums if one.group not in victims]
+        return {client: why.partition(":")[0] for dropped in left for client, why in dropped.items()}
+
     def result(self, parameters: Parameters, warnings: Sequence[str]) -> RoundResult:
         """What the round leaves, with the model that these sums became."""
         return RoundResult(
@@ -125,6 +134,7 @@ class Taken:
             warnings=(*self.warnings, *warnings),
             seconds=self.sums.seconds,
             faults=tuple(self.at_fault),
+            silent=self.silent,
         )
 
 
@@ -338,4 +348,5 @@ def joined(first: RoundResult, second: RoundResult) -> RoundResult:
             for stage in (*first.seconds, *second.seconds)
         },
         faults=(*first.faults, *second.faults),
+        silent={**first.silent, **second.silent},
     )

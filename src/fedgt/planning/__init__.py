@@ -5,7 +5,7 @@ signs. `ties`, `margin` and `search_graded` are about graded evidence.
 """
 
 from fedgt.planning.communication import Communication, communication
-from fedgt.planning.default import default_design
+from fedgt.planning.default import default_design, design_for_absences
 from fedgt.planning.demands import Demands, Evidence, require_possible
 from fedgt.planning.evaluation import Evaluation, Figures, Memory
 from fedgt.planning.expected import ExpectedErrors, expected, least_wrong
@@ -38,6 +38,7 @@ __all__ = [
     "certify",
     "communication",
     "default_design",
+    "design_for_absences",
     "detection_power",
     "draw_tradeoff",
     "draw_trials",

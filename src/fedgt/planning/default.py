@@ -26,6 +26,9 @@ FEWEST_ROWS = 4
 ENOUGH_POWER = 0.75
 """The share of the attackers that is found; more rows are not spent once it is reached (`detection_power`)."""
 
+SOME_POWER = 0.5
+"""What groups with room for an absence must find, or a real run goes without the room."""
+
 MOST_ROWS = 20
 UPLOADS = 8
 """Groups of a client at most: what a test costs it, beside one upload of a training round."""
@@ -79,6 +82,42 @@ def default_design(
     if not _can_be_tested(clients, planned):
         raise DesignError(_no_evidence(clients, privacy, absences))
     return _fewest(clients, planned, largest_share, colluders)
+
+
+def design_for_absences(
+    clients: int, *, privacy: int = 4, largest_share: float = NO_LIMIT, colluders: int = 0
+) -> tuple[Design, int]:
+    """The design to start from in a real run, where a client may be missing from a test: graded evidence.
+
+    Groups are made for one absence where they still find half of the attackers. Where they do not, an absence costs
+    evidence instead: the ledger refuses sums, and the promise holds.
+
+    Args:
+        clients: n.
+        privacy: The promised r.
+        largest_share: As for `default_design`.
+        colluders: As for `default_design`.
+
+    Returns:
+        The design, and for how many absences it has room: 1 or 0.
+
+    Raises:
+        DesignError: If there is none, also without room.
+
+    Examples:
+        >>> from fedgt.planning import design_for_absences
+        >>> design_for_absences(15)[1], design_for_absences(8, privacy=3)[1]
+        (1, 0)
+    """
+    try:
+        roomy = default_design(
+            clients, graded=True, privacy=privacy, absences=1, largest_share=largest_share, colluders=colluders
+        )
+    except DesignError:
+        roomy = None
+    if roomy is not None and detection_power(roomy.matrix).found >= SOME_POWER:
+        return roomy, 1
+    return default_design(clients, graded=True, privacy=privacy, largest_share=largest_share, colluders=colluders), 0
 
 
 def _fewest(clients: int, planned: int, largest_share: float, colluders: int) -> Design:

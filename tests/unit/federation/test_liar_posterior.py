@@ -61,7 +61,7 @@ def test_two_liars_who_spoil_just_the_groups_of_a_victim_do_not_frame_it(seed: i
         groups = parts(CLIENTS, seen, least=4, rng=rng)
         seen = seen.after(number, [set(one) for one in groups if victim in one and liars & set(one)])
         assert victim not in seen.accused(CLIENTS)
-    assert seen.posterior(CLIENTS)[victim] <= 1 / (1 + PREVALENCE) < ACCUSED
+    assert seen.posterior(CLIENTS)[victim] <= 1 / (1 + PREVALENCE * (1 - PREVALENCE)) < ACCUSED
 
 
 @pytest.mark.slow
@@ -75,21 +75,23 @@ def test_liars_are_found_and_nobody_else_is(liars: int) -> None:
         seen, gone = Suspicions(), set[str]()
         for number in range(1, 17):
             here = [client for client in CLIENTS if client not in gone]
-            groups = parts(here, seen, least=4, rng=rng) if seen.apart(number, gone) else [tuple(here)]
+            groups = parts(here, seen, least=4, rng=rng, gone=gone) if seen.apart(number, gone) else [tuple(here)]
             seen = seen.after(number, [set(one) for one in groups if bad & set(one)])
             gone |= set(seen.accused(here, gone))
             assert gone <= bad
             if gone == bad:
                 break
         needed.append(number)
-    assert np.median(needed) <= 7 if liars == 1 else np.median(needed) <= 12
+    if liars == 1:
+        assert np.mean(np.array(needed) <= 6) >= 0.95
+    assert np.median(needed) <= (5 if liars == 1 else 9)
 
 
 def test_who_was_together_in_a_fault_sits_apart() -> None:
     seen = Suspicions().after(1, [{"c00", "c01", "c02"}])
     for seed in range(10):
         groups = parts(CLIENTS, seen, least=4, rng=np.random.default_rng(seed))
-        assert sorted(map(len, groups)) == [5, 5, 5]
+        assert sorted(map(len, groups)) == [4, 4, 7], "the fewer sit with a suspect, the more its next fault says"
         assert sorted(itertools.chain(*groups)) == list(CLIENTS)
         assert all(len(set(one) & {"c00", "c01", "c02"}) == 1 for one in groups)
     assert parts(CLIENTS[:7], seen, least=4, rng=np.random.default_rng(0)) == [CLIENTS[:7]]
@@ -99,3 +101,13 @@ def test_sums_are_taken_apart_for_some_rounds_after_a_fault_that_nobody_explains
     seen = Suspicions().after(4, [{"c00", "c01"}])
     assert [number for number in range(1, 12) if seen.apart(number)] == [5, 6, 7]
     assert not seen.apart(5, ["c01"])
+
+
+def test_a_liar_that_waits_until_sums_are_whole_again_waits_longer_each_time() -> None:
+    """It used to spoil a sum of all in every fourth round, for ever: such a fault tells nobody apart."""
+    seen, spoilt = Suspicions(), []
+    for number in range(1, 101):
+        if not seen.apart(number):
+            seen = seen.after(number, [set(CLIENTS)])
+            spoilt.append(number)
+    assert spoilt == [1, 5, 12, 25, 50, 99]

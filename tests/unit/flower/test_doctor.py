@@ -51,6 +51,13 @@ def test_a_site_with_everything_in_place_is_ready(folder: Path) -> None:
     assert found["policy"]["status"] == "ok"
 
 
+@pytest.mark.parametrize(("told", "status"), [(None, "note"), ("0.1", "ok"), ("2", "note"), ("often", "failed")])
+def test_waiting_for_work_once_a_second_is_noted(told: str | None, status: str) -> None:
+    _, found = doctor(env=QUIET | ({} if told is None else {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": told}))
+    assert found["poll"]["status"] == status
+    assert status == "ok" or "export FLWR_SUPEREXEC_TASK_POLL_INTERVAL=0.1" in found["poll"]["text"]
+
+
 def test_the_registry_has_one_fingerprint_for_all_who_hold_the_same_keys(folder: Path) -> None:
     lines = (folder / "all.toml").read_text().splitlines()
     (folder / "mine.toml").write_text("# my copy\n" + "\n".join(lines) + "\n")

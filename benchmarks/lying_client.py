@@ -35,11 +35,13 @@ class LyingClient(ClientSession):
         leaves: Collection[int] = (),
         **options: Any,
     ) -> None:
+        """See `ClientSession`."""
         super().__init__(client, **options)
         self._vectors, self._pads, self._lie = vectors or {}, pads or {}, answer
         self._leaves = leaves
 
     def masked(self, *args: Any, **options: Any) -> bytes:
+        """The reply, with what is added to it."""
         reply = super().masked(*args, **options)
         return shifted(self, reply, self._vectors, self._pads, self._leaves)
 

@@ -1,0 +1,59 @@
+"""Who leaves the secure sums again and again, and at which stage.
+
+To leave is no fault: it may be the network. But a client that always leaves at the unmask has been in every sum and helps
+nobody to open one. A client that leaves because it cannot read the shares of a peer is not silent: it may be the victim.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+WINDOW = 6
+"""Rounds that are remembered, of those that a client was asked in."""
+
+OFTEN = 3
+"""So many of them at one stage are reported."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silences:
+    """At which stage each client has left the last rounds.
+
+    Attributes:
+        latest: Client -> the stage that it has left, one a round that it was asked in, the latest last; empty for a round
+            that it has stayed in. Clients that have stayed in all of them are not there.
+
+    Examples:
+        >>> from fedgt.federation.silence import Silences
+        >>> seen = Silences()
+        >>> for _ in range(3):
+        ...     seen = seen.after(["ada", "bob"], {"bob": "unmask"})
+        >>> dict(seen.often)
+        {'bob': ('unmask', 3)}
+    """
+
+    latest: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+
+    def after(self, asked: Collection[str], left: Mapping[str, str]) -> "Silences":
+        """With a further round.
+
+        Args:
+            asked: Who took part.
+            left: Client -> the stage at which it has left by itself.
+        """
+        latest = dict(self.latest)
+        for client in sorted(asked):
+            latest[client] = (*latest.get(client, ()), left.get(client, ""))[-WINDOW:]
+            if not any(latest[client]):
+                del latest[client]
+        return Silences(latest=MappingProxyType(latest))
+
+    @property
+    def often(self) -> Mapping[str, tuple[str, int]]:
+        """Client -> the stage at which it leaves again and again, and in how many of the last rounds it did."""
+        found = {}
+        for client, stages in sorted(self.latest.items()):
+            stage = max(sorted(set(stages) - {""}), key=stages.count)
+            if stages.count(stage) >= OFTEN:
+                found[client] = (stage, stages.count(stage))
+        return MappingProxyType(found)
