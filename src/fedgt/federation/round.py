@@ -26,7 +26,7 @@ from fedgt.federation.look import Look
 from fedgt.federation.measure import Measured, group_means, measured, real_rows
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
-from fedgt.federation.sums import RoundResult, joined, mean_update, plus, shown, take, unusable
+from fedgt.federation.sums import RoundResult, Taken, averaged, joined, mean_update, plus, shown, take, unusable
 from fedgt.federation.verdicts import Exclusion, Verdict, exclude
 from fedgt.grouping import Grouping
 from fedgt.privacy import SpanMean, best_in_span, largest_kept_sum
@@ -189,14 +189,8 @@ def training_round(
     left = tuple(client for client in whole if client not in part)
     groups = [part] if apart is None or left else apart(part)
     taken = take(federation, parameters, round=round, purpose="training", groups=groups, test=False)
-    opened = [one for one in taken.sums.sums if one.total is not None]
-    updated = parameters
-    if opened:
-        share = {one.group: one.weight / sum(each.weight for each in opened) for one in opened}
-        means = [(share[one.group], mean_update(one)) for one in opened]
-        updated = plus(
-            parameters, {name: np.sum([w * mean[name] for w, mean in means], axis=0) for name in means[0][1]}
-        )
+    opened = any(one.total is not None for one in taken.sums.sums)
+    updated = averaged(parameters, taken.sums.sums)
     notes = (
         (
             f"round {round}: the global model is one that was summed before; {', '.join(left)} sat this round out, so that "
@@ -224,6 +218,7 @@ def screening_round(
     before: Exclusion | None = None,
     last: bool = True,
     seed: int = 0,
+    taken: Taken | None = None,
     missing: Sequence[frozenset[str]] = (),
     look: Look | None = None,
 ) -> ScreeningRound:
@@ -245,6 +240,7 @@ def screening_round(
         seed: Of the clusters' starting positions.
         missing: That of earlier tests, as in `ScreeningRound`.
         look: How it is held and judged where there is a test in every round.
+        taken: The sums of the groups of this round, or of the first of them, if they are open already (`staged_round`).
 
     Examples:
         >>> import numpy as np
@@ -274,14 +270,17 @@ def screening_round(
     check_test(federation, parameters, grouping, validation, screen, further=bool(earlier) or look.later)
     check_decoder(grouping, screen, decoding)
     decoding = look.settings(decoding)
-    groups = look.groups(real_rows(federation, grouping), grouping, present)
-    taken = take(federation, parameters, round=round, purpose="test", groups=groups, test=True)
+    if taken is None:
+        groups = look.groups(real_rows(federation, grouping), grouping, present)
+        taken = take(federation, parameters, round=round, purpose="test", groups=groups, test=True)
     sums = taken.sums.sums
     # An outcome speaks about those whose models are in the sum, not about those who were to be in it.
     seen = shown(taken.sums)
     seats = _real_grouping(grouping, sums, seen)
     faulty = {group for fault in taken.sums.faults for group in fault.groups}
-    silent = _silent(grouping, present, sums, faulty - seen)
+    # Nothing shows that a struck sum has the vectors that its members would have given later: it is no hearing of them.
+    heard_in = [one for one in sums if one.group not in taken.sums.struck]
+    silent = _silent(grouping, present, heard_in, faulty - seen)
     judged, means = look.judged(seats, group_means(federation, sums, parameters, seats))
     here = _missing(taken.sums)
     behind = look.unexplained(here if look.standing else [*missing, *here])
@@ -328,7 +327,7 @@ def screening_round(
 
 def _real_grouping(grouping: Grouping, sums: Sequence[GroupSum], seen: Collection[int]) -> Grouping:
     """The same seats, with the members that each opened sum is really over; rows of sums that nobody has seen stay."""
-    matrix = grouping.design.matrix.copy()
+    matrix = grouping.design.matrix[: len(sums)].copy()
     column = {client: j for j, client in enumerate(grouping.clients)}
     for one in sums:
         if one.total is not None or one.group in seen:
@@ -340,7 +339,7 @@ def _real_grouping(grouping: Grouping, sums: Sequence[GroupSum], seen: Collectio
 
 def _missing(taken: SecureSums) -> tuple[frozenset[str], ...]:
     """Somebody of each of these sets is behind what is missing; alone in one is who left a sum and is in another."""
-    heard = {client for one in taken.sums for client in one.members}
+    heard = {client for one in taken.sums if one.group not in taken.struck for client in one.members}
     left = {
         client
         for one in taken.sums
