@@ -4,7 +4,7 @@
 first that becomes the second on suspicion, `rfa_round` the baseline that names nobody.
 """
 
-from fedgt.federation.findings import Finding, VerdictName, from_outcomes, from_posterior
+from fedgt.federation.findings import Finding, from_outcomes, from_posterior
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.rfa import rfa_round
 from fedgt.federation.round import ScreeningRound, screening_round, training_round
@@ -27,6 +27,7 @@ from fedgt.federation.staged import staged_round
 from fedgt.federation.state import Coming, RunState, Step
 from fedgt.federation.sums import AggregateRecord, RoundResult
 from fedgt.federation.verdicts import Exclusion, Verdict, exclude
+from fedgt.record.verdict_words import VerdictName
 
 __all__ = [
     "AfterTest",
