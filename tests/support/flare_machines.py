@@ -220,7 +220,7 @@ def _project(sites: Collection[str], port: int, admin_port: int) -> str:
 
 def _set_up(kit: Path) -> None:
     """What the people of a machine do once: what may run there, no log to the server, no foreign code."""
-    from fedgt.nvflare.job import ALLOWED
+    from fedgt.nvflare.flare_job import ALLOWED
 
     settings = kit / "local"
     resources = (settings / "resources.json.default").read_text().replace("/tmp/nvflare", str(kit / "storage"))

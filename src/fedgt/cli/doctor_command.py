@@ -75,11 +75,11 @@ def _versions() -> Iterator[_Finding]:
 
     yield _Finding(check="fedgt", status="ok", text=f"{__version__}; server and all sites must have the same")
     yield _Finding(check="cryptography", status="ok", text=version("cryptography"))
-    yield _framework("flwr", "flower", "Flower")
-    yield _framework("nvflare", "nvflare", "NVIDIA FLARE")
+    yield _framework("flwr", "flower", "fedgt.flower.supported", "Flower")
+    yield _framework("nvflare", "nvflare", "fedgt.nvflare.flare_releases", "NVIDIA FLARE")
 
 
-def _framework(package: str, extra: Extra, name: str) -> _Finding:
+def _framework(package: str, extra: Extra, releases: str, name: str) -> _Finding:
     from importlib import import_module
     from importlib.metadata import PackageNotFoundError, version
 
@@ -89,7 +89,7 @@ def _framework(package: str, extra: Extra, name: str) -> _Finding:
         text = f"not installed; needed for {name} only: {how_to_install(extra)}"
         return _Finding(check=package, status="note", text=text)
     try:
-        supported = import_module(f"fedgt.{extra}.supported")
+        supported = import_module(releases)
         supported.require_supported(installed)
     except FedGTError as error:
         return _Finding(check=package, status="failed", text=str(error))

@@ -17,7 +17,7 @@ from fedgt.flower.supported import require_supported
 from fedgt.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from fedgt.engine.site import Site, inputs_of
+    from fedgt.engine.site_setup import Site, inputs_of
     from fedgt.flower.grid_transport import FlowerTransport
     from fedgt.flower.inprocess import InProcessGrid
     from fedgt.flower.optimizer import adaptive
@@ -39,7 +39,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "fedgt.engine.site": ("Site", "inputs_of"),
+        "fedgt.engine.site_setup": ("Site", "inputs_of"),
         "site": ("client_app", "register", "site_of"),
         "inprocess": ("InProcessGrid",),
         "optimizer": ("adaptive",),

@@ -11,7 +11,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from fedgt.engine.endpoint import ClientEndpoint, TrainedModel
-from fedgt.engine.site import SITE_FILES, Site, endpoint_of, inputs_of, read_site
+from fedgt.engine.site_setup import SITE_FILES, Site, endpoint_of, inputs_of, read_site
 from fedgt.errors import SpecError
 from fedgt.flower.records import MESSAGE_TYPES, frame_of, frame_record, framed
 from fedgt.secagg.frames import Sender, require_authentic

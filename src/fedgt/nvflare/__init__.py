@@ -19,14 +19,14 @@ they are first used.
 from typing import TYPE_CHECKING
 
 from fedgt.lazy_names import lazy_names
-from fedgt.nvflare.supported import require_supported
+from fedgt.nvflare.flare_releases import require_supported
 
 if TYPE_CHECKING:
-    from fedgt.engine.site import inputs_of
+    from fedgt.engine.site_setup import inputs_of
     from fedgt.nvflare.call_transport import FlareTransport
-    from fedgt.nvflare.job import ALLOWED, FlareJob
-    from fedgt.nvflare.server import FlareServer
-    from fedgt.nvflare.site import FlareSite, SiteContext
+    from fedgt.nvflare.flare_job import ALLOWED, FlareJob
+    from fedgt.nvflare.flare_server import FlareServer
+    from fedgt.nvflare.flare_site import FlareSite, SiteContext
 
 require_supported()
 
@@ -35,10 +35,10 @@ __all__ = ["ALLOWED", "FlareJob", "FlareServer", "FlareSite", "FlareTransport", 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "fedgt.engine.site": ("inputs_of",),
+        "fedgt.engine.site_setup": ("inputs_of",),
         "call_transport": ("FlareTransport",),
-        "job": ("ALLOWED", "FlareJob"),
-        "server": ("FlareServer",),
-        "site": ("FlareSite", "SiteContext"),
+        "flare_job": ("ALLOWED", "FlareJob"),
+        "flare_server": ("FlareServer",),
+        "flare_site": ("FlareSite", "SiteContext"),
     },
 )

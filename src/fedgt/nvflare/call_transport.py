@@ -9,7 +9,7 @@ from nvflare.collab import CollabCallError
 from fedgt.engine import Failure, PrekeyStore
 from fedgt.engine.roster import Roster
 from fedgt.foreign_text import plain
-from fedgt.nvflare.site import FRAME, REFUSED
+from fedgt.nvflare.flare_site import FRAME, REFUSED
 from fedgt.secagg import Credentials
 
 
@@ -41,6 +41,12 @@ class FlareTransport:
 
     Raises:
         SpecError: If no client is named.
+
+    Examples:
+        >>> from fedgt.nvflare import FlareTransport
+        >>> transport = FlareTransport([], ["ada", "bob"])  # the program of a server gets its clients from FLARE
+        >>> transport.meet()
+        ()
     """
 
     def __init__(

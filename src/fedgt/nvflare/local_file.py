@@ -10,7 +10,7 @@ from typing import Any
 from nvflare.apis.fl_context import FLContext
 from nvflare.app_common.logging.constants import is_log_streaming_allowed
 
-from fedgt.engine.site import SITE_FILES
+from fedgt.engine.site_setup import SITE_FILES
 from fedgt.errors import SpecError
 
 FILE_NAME = "fedgt.toml"

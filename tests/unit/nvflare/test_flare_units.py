@@ -19,8 +19,8 @@ from fedgt.engine import Failure
 from fedgt.engine.hello import hello_frame, read_answer
 from fedgt.errors import SpecError
 from fedgt.nvflare import FlareJob, FlareSite, FlareTransport
+from fedgt.nvflare.flare_releases import require_supported
 from fedgt.nvflare.local_file import parsed, program_at
-from fedgt.nvflare.supported import require_supported
 from flare_machines import identity_files
 from flare_sites import Proxy, called, proxies, workspace
 from flower_machines import write_consortium

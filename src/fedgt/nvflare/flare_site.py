@@ -13,7 +13,7 @@ from nvflare.collab import collab
 from nvflare.collab.api import Context
 
 from fedgt.engine.endpoint import ClientEndpoint, TrainedModel
-from fedgt.engine.site import endpoint_of, inputs_of, read_site
+from fedgt.engine.site_setup import endpoint_of, inputs_of, read_site
 from fedgt.errors import FedGTError
 from fedgt.nvflare.local_file import program_at, read_local_file
 from fedgt.types import Parameters

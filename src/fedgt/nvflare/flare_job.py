@@ -3,7 +3,7 @@
 The job has no code and names no program, so sites need not permit foreign code ("byoc"): their `class_allow_list` has the
 classes of `ALLOWED` more. `nvflare.collab.CollabRecipe` makes jobs of the same classes, but ships source files with them,
 which is foreign code. Every Collab job names these classes by their paths; FLARE calls their package internal, so
-`supported` holds one minor release.
+`flare_releases` holds one minor release.
 """
 
 import json
@@ -18,9 +18,9 @@ from nvflare.collab.runtime.executor import CollabExecutor
 from nvflare.job_config.api import FedJob
 
 from fedgt.errors import FedGTError, SpecError
+from fedgt.nvflare.flare_server import FlareServer
+from fedgt.nvflare.flare_site import FlareSite
 from fedgt.nvflare.local_file import FILE_NAME, parsed
-from fedgt.nvflare.server import FlareServer
-from fedgt.nvflare.site import FlareSite
 
 ALLOWED = tuple(
     f"{one.__module__}.{one.__qualname__}" for one in (CollabController, CollabExecutor, FlareServer, FlareSite)

@@ -32,7 +32,7 @@ class Site:
             used twice.
 
     Examples:
-        >>> from fedgt.engine.site import Site
+        >>> from fedgt.engine.site_setup import Site
         >>> Site(client="ada").credentials is None  # anonymous mode, for simulations
         True
     """
@@ -143,7 +143,7 @@ def inputs_of(config: Mapping[str, bool | float | int | str]) -> dict[str, str]:
         config: The same at the server and at every site: `context.run_config` of Flower, the job's `config` of NVIDIA FLARE.
 
     Examples:
-        >>> from fedgt.engine.site import inputs_of
+        >>> from fedgt.engine.site_setup import inputs_of
         >>> inputs_of({"learning-rate": 0.05}) == inputs_of({"learning-rate": 0.06})
         False
     """

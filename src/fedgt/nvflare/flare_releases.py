@@ -1,6 +1,6 @@
 """Which releases of NVIDIA FLARE are supported.
 
-Only 2.9: its Collab API is new, and a job names classes by paths that FLARE calls internal (`fedgt.nvflare.job`).
+Only 2.9: its Collab API is new, and a job names classes by paths that FLARE calls internal (`fedgt.nvflare.flare_job`).
 """
 
 from fedgt.engine.releases import Releases
