@@ -20,6 +20,9 @@ FILE = "evidence.npz"
 
 _LARGEST = 1 << 30
 
+_MOST = 12
+"""Tests that are kept; where there is one in every round, only the last ones."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KeptTest:
@@ -60,8 +63,8 @@ def keep_test(folder: Path, step: Step, state: RunState) -> None:
     tested = screening is not None and screening.measured.clean is None
     if not tested and not step.verdicts:
         return
-    by_test = frozenset() if screening is None else frozenset(map(id, screening.exclusion.verdicts))
-    here = frozenset(verdict.client for verdict in step.verdicts if id(verdict) in by_test)
+    by_test = {} if screening is None else {one.client: one.reason for one in screening.exclusion.verdicts}
+    here = frozenset(one.client for one in step.verdicts if by_test.get(one.client) == one.reason)
     before = read_kept(folder)
     # Whoever has a new verdict, of a later test or of the faults of the sums, is no longer judged by an earlier test.
     tests = [
@@ -80,7 +83,7 @@ def keep_test(folder: Path, step: Step, state: RunState) -> None:
             )
         )
     if tests:
-        content = pack(KeptEvidence(tests=tuple(tests)), _CLASSES, label=__version__)
+        content = pack(KeptEvidence(tests=tuple(tests[-_MOST:])), _CLASSES, label=__version__)
         write_durably(folder / FILE, content, sync=False)
 
 
