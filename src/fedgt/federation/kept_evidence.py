@@ -20,9 +20,6 @@ FILE = "evidence.npz"
 
 _LARGEST = 1 << 30
 
-_MOST = 12
-"""Tests that are kept; where there is one in every round, only the last ones."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KeptTest:
@@ -83,7 +80,7 @@ def keep_test(folder: Path, step: Step, state: RunState) -> None:
             )
         )
     if tests:
-        content = pack(KeptEvidence(tests=tuple(tests[-_MOST:])), _CLASSES, label=__version__)
+        content = pack(KeptEvidence(tests=tuple(tests)), _CLASSES, label=__version__)
         write_durably(folder / FILE, content, sync=False)
 
 

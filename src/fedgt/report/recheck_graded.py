@@ -41,12 +41,6 @@ def recheck_graded(
     Returns:
         Status (`same`, `different` or `not-made`), reason, and the largest difference of a posterior.
     """
-    if screen.schedule != "first":
-        return (
-            "not-made",
-            "tests in every round share one bound on false alarms, which is not worked out again here",
-            None,
-        )
     if kept is None:
         return "not-made", "the run folder does not hold what the tests compared (evidence.npz)", None
     rounds = [one["round"] for one in result.get("tests") or [result["test"]]]
