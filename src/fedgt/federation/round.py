@@ -287,8 +287,9 @@ def screening_round(
     control = partial(look.controlled, nobody=decoding.nobody)
     found = measured(means, judged, validation, screen, decoding, earlier, heard, seed, behind, control)
     last = not look.standing and (last or not found.repeatable)
-    final = exclude(judged, found.finding, decoding, silent=silent, faulty=faulty)
-    decision = final if last else exclude(judged, found.finding, decoding, last=False, silent=silent, faulty=faulty)
+    decided = partial(exclude, judged, found.finding, decoding, silent=silent, faulty=faulty, round=round)
+    final = decided()
+    decision = final if last else decided(last=False)
     # Whoever spoils all of its sums must not be spared the test.
     spoilt = frozenset(
         one.client

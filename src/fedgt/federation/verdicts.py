@@ -101,6 +101,7 @@ def exclude(
     last: bool = True,
     silent: Mapping[str, str] | None = None,
     faulty: Collection[int] = (),
+    round: int = 0,
 ) -> Exclusion:
     """Turn what a test found into exclusions; there is no silent "keep everybody".
 
@@ -113,6 +114,7 @@ def exclude(
         silent: Client -> what happened, for those who took no part in the test through their own doing.
         faulty: The groups whose sums are not used because a member has broken the rules: to be in one is no reason to be
             left out, and if nothing can be compared without them, the run does not stop.
+        round: The round of the test, for the record.
 
     Examples:
         >>> from fedgt import DecodeSettings, ErrorRates, Grouping, Outcomes, named_design
@@ -139,6 +141,7 @@ def exclude(
             settled=settled,
             silent=silent or {},
             faulty=faulty,
+            round=round,
         )
         for column in range(grouping.design.clients)
     )
@@ -182,6 +185,7 @@ def _verdict(
     settled: bool,
     silent: Mapping[str, str],
     faulty: Collection[int],
+    round: int,
 ) -> Verdict:
     client, groups = grouping.clients[column], grouping.design.groups_of(column)
     name, reason = finding.said[column]
@@ -215,6 +219,7 @@ def _verdict(
         posterior=float(finding.posterior[column]),
         log_odds=float(finding.log_odds[column]),
         groups=groups,
+        round=round,
     )
 
 
