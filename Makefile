@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOCK := requirements/lock.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slow test-engines test-torch check format bench bench-flower reference docs screenshot results dist clean
+.PHONY: help demo test test-all test-slow test-engines test-torch check format bench bench-flower bench-nvflare reference docs screenshot results dist clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -73,6 +73,9 @@ bench: $(VENV)/.dev ## speed, as ratios against a named baseline
 bench-flower: $(VENV)/.dev ## 15 SuperNodes with TLS and identities: seconds per stage, bytes, memory; then Flower's SecAgg+ (ten minutes)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python benchmarks/flower_deployment.py
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python benchmarks/flower_secaggplus.py
+
+bench-nvflare: $(VENV)/.dev ## 15 sites of NVIDIA FLARE with TLS and identities: seconds per stage, CPU seconds, memory (two minutes)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python benchmarks/flare_deployment.py
 
 reference: $(VENV)/.dev ## regenerate what docs has from the code: reference, specification, JSON schemas, dependencies
 	$(BIN)/python docs/generate_reference.py

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -74,10 +74,12 @@ class Deployment:
     Args:
         folder: For startup kits, workspaces and logs.
         count: So many sites, `client-0`, `client-1`, ...
+        path: Folders with programs, besides this one.
     """
 
-    def __init__(self, folder: Path, count: int) -> None:
+    def __init__(self, folder: Path, count: int, path: Sequence[Path] = ()) -> None:
         self.folder = folder
+        self.path = path
         self.sites = [f"client-{number}" for number in range(count)]
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.joined: dict[str, int] = {}
@@ -129,8 +131,12 @@ class Deployment:
 
     def jobs(self, name: str) -> list[psutil.Process]:
         """The processes of the jobs that a machine runs."""
-        found: list[psutil.Process] = psutil.Process(self.processes[name].pid).children(recursive=True)
-        return found
+        return self.tree(name)[1:]
+
+    def tree(self, name: str) -> list[psutil.Process]:
+        """The process of a machine, and those of its jobs."""
+        machine = psutil.Process(self.processes[name].pid)
+        return [machine, *machine.children(recursive=True)]
 
     def ask(self, command: str, argument: str = "") -> Any:
         """What `flare_admin` answers.
@@ -199,7 +205,8 @@ class Deployment:
 
     def _environment(self) -> dict[str, str]:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        return environment() | {"PATH": path, "HOME": str(self.folder)}
+        programs = os.pathsep.join(str(one) for one in (*self.path, SUPPORT))
+        return environment() | {"PATH": path, "PYTHONPATH": programs, "HOME": str(self.folder)}
 
 
 def _project(sites: Collection[str], port: int, admin_port: int) -> str:

@@ -1,5 +1,7 @@
 """The FLARE engine part by part; whole runs: `tests/contract/test_engine_contract.py`."""
 
+import json
+import re
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,7 +20,7 @@ import flower_app
 from fedgt.engine import Failure
 from fedgt.engine.hello import hello_frame, read_answer
 from fedgt.errors import SpecError
-from fedgt.nvflare import FlareJob, FlareSite, FlareTransport
+from fedgt.nvflare import ALLOWED, FlareJob, FlareSite, FlareTransport
 from fedgt.nvflare.flare_releases import require_supported
 from fedgt.nvflare.local_file import parsed, program_at
 from flare_machines import identity_files
@@ -293,3 +295,14 @@ def test_a_simulation_needs_both_programs_and_a_new_folder(tmp_path: Path) -> No
     local.write_text(TRAIN + 'main = "flare_app:main"')
     with pytest.raises(SpecError, match="is not empty"):
         FlareJob("winter").simulate(["ada", "bob"], local=local, workspace=tmp_path)
+
+
+def test_a_job_has_no_code_and_names_the_allowed_classes_and_no_program(tmp_path: Path) -> None:
+    job = FlareJob("winter", config={"steps": 3}, minimum_sites=4).export(tmp_path)
+    files = {path.relative_to(job).as_posix() for path in job.rglob("*") if path.is_file()}
+    assert files == {"meta.json", "app/config/config_fed_client.json", "app/config/config_fed_server.json"}
+    text = "".join((job / file).read_text() for file in files)
+    assert set(re.findall(r'"path": "([^"]+)"', text)) == set(ALLOWED)
+    assert json.loads((job / "meta.json").read_text())["min_clients"] == 4
+    assert "train" not in text
+    assert text.count('"steps": 3') == 2
