@@ -273,13 +273,17 @@ def screening_round(
     seen = shown(taken.sums)
     real = _real_grouping(grouping, sums, seen)
     faulty = {group for fault in taken.sums.faults for group in fault.groups}
+    faulty |= {one.group for one in sums if one.faults and one.total is None}
     silent = _silent(grouping, present, sums, faulty - seen)
     means = group_means(federation, sums, parameters, real)
     here = _missing(taken.sums)
     found = measured(means, real, validation, screen, decoding, earlier, heard, seed, [*missing, *here])
     last = last or not found.repeatable
-    final = exclude(real, found.finding, decoding, silent=silent, faulty=faulty)
-    decision = final if last else exclude(real, found.finding, decoding, last=False, silent=silent, faulty=faulty)
+    doubt = bool(faulty) or bool(missing)
+    final = exclude(real, found.finding, decoding, silent=silent, faulty=faulty, doubt=doubt)
+    decision = final
+    if not last:
+        decision = exclude(real, found.finding, decoding, last=False, silent=silent, faulty=faulty, doubt=doubt)
     # Whoever spoils all of its sums must not be spared the test.
     spoilt = frozenset(
         one.client
@@ -293,7 +297,7 @@ def screening_round(
     if before is not None and found.finding.undecidable:
         reason = f"{found.finding.reason}; what was found before stands: {before.reason}"
         decision = final = replace(before, reason=reason)
-        undecided = False
+        undecided = found.repeatable and bool(spoilt)
     kept = () if decision.halt else tuple(client for client in decision.kept if client in set(present))
     updated, note = _revealed_mean(federation, parameters, sums, real, kept, found, decoding)
     result = taken.result(updated, note)
