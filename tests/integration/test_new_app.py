@@ -74,7 +74,18 @@ def test_the_broken_site_of_the_rehearsal_is_named_whatever_the_framework(
         screen=ScreenSettings(layer=model.LAYER),
         rounds=told["rounds"],
     )
-    assert list(run.rounds(model.first()))[-1].excluded == (SITES[count // 2],)
+    assert list(run.rounds(model.first("first")))[-1].excluded == (SITES[count // 2],)
+
+
+def test_each_run_begins_at_a_model_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_flower_app(tmp_path, answers())
+    monkeypatch.syspath_prepend(str(tmp_path / "app"))
+    for name in ("consortium", "consortium.model"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    model = importlib.import_module("consortium.model")
+    one, again, other = (model.first(run)["weight"] for run in ("winter", "winter", "spring"))
+    assert np.array_equal(one, again)
+    assert np.linalg.norm(one - other) > 1
 
 
 def test_every_program_of_the_app_compiles_and_every_script_parses(tmp_path: Path) -> None:

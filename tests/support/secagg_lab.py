@@ -126,7 +126,9 @@ def play(
         sessions = (
             {name: ClientSession(name) for name in plan.clients} if consortium is None else consortium.sessions(plan)
         )
-    server = ServerSession(plan, credentials=None if consortium is None else consortium.of_server(), seed=seed)
+    server = ServerSession(
+        plan, credentials=None if consortium is None else consortium.of_server(), seeds=(seed,) if seed else ()
+    )
     stages = STAGES if consortium is None else SIGNED_STAGES
     down: dict[str, dict[str, bytes]] = {}
     if prekeys is None:

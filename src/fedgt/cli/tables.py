@@ -99,6 +99,7 @@ def accuracies(row: "RoundRow") -> str:
 
 _STAGES = {
     "keys": "exchanging keys",
+    "further": "asking for more sums",
     "shares": "sharing secrets",
     "masked": "training, masked models",
     "agree": "agreeing on who is alive",

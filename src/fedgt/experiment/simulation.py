@@ -295,7 +295,7 @@ class _Faults:
         return tuple(client for client in self._clients if self._at.get((client, number)) != "absent")
 
     def around(self, client: str, handle: Callable[[str, bytes], bytes]) -> Callable[[str, bytes], bytes]:
-        order = ("keys", "shares", "masked", "unmask")
+        order = ("keys", "shares", "masked", "unmask", "further")
 
         def answer(stage: str, payload: bytes) -> bytes:
             silent = self._at.get((client, self.round))

@@ -24,7 +24,7 @@ from fedgt.federation.checks import check_decoder, check_test
 from fedgt.federation.measure import Measured, group_means, measured, real_rows
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
-from fedgt.federation.sums import RoundResult, joined, mean_update, plus, shown, take, unusable
+from fedgt.federation.sums import RoundResult, Taken, averaged, joined, mean_update, plus, shown, take, unusable
 from fedgt.federation.verdicts import Exclusion, Verdict, exclude
 from fedgt.grouping import Grouping
 from fedgt.privacy import SpanMean, best_in_span, largest_kept_sum
@@ -185,14 +185,8 @@ def training_round(
     left = tuple(client for client in whole if client not in part)
     groups = [part] if apart is None or left else apart(part)
     taken = take(federation, parameters, round=round, purpose="training", groups=groups, test=False)
-    opened = [one for one in taken.sums.sums if one.total is not None]
-    updated = parameters
-    if opened:
-        share = {one.group: one.weight / sum(each.weight for each in opened) for one in opened}
-        means = [(share[one.group], mean_update(one)) for one in opened]
-        updated = plus(
-            parameters, {name: np.sum([w * mean[name] for w, mean in means], axis=0) for name in means[0][1]}
-        )
+    opened = any(one.total is not None for one in taken.sums.sums)
+    updated = averaged(parameters, taken.sums.sums)
     notes = (
         (
             f"round {round}: the global model is one that was summed before; {', '.join(left)} sat this round out, so that "
@@ -220,6 +214,7 @@ def screening_round(
     before: Exclusion | None = None,
     last: bool = True,
     seed: int = 0,
+    taken: Taken | None = None,
     missing: Sequence[frozenset[str]] = (),
 ) -> ScreeningRound:
     """The group test: sums of all groups, screen, decode, exclude, and a global model that reveals nothing more.
@@ -239,6 +234,7 @@ def screening_round(
         last: Whether no further test round follows: then undecided clients are decided.
         seed: Of the clusters' starting positions.
         missing: That of earlier tests, as in `ScreeningRound`.
+        taken: The sums of the groups of this round, or of the first of them, if they are open already (`staged_round`).
 
     Examples:
         >>> import numpy as np
@@ -266,15 +262,18 @@ def screening_round(
     """
     check_test(federation, parameters, grouping, validation, screen, further=bool(earlier))
     check_decoder(grouping, screen, decoding)
-    groups = [grouping.members(i, present) for i in range(grouping.design.groups)]
-    taken = take(federation, parameters, round=round, purpose="test", groups=groups, test=True)
+    if taken is None:
+        groups = [grouping.members(i, present) for i in range(grouping.design.groups)]
+        taken = take(federation, parameters, round=round, purpose="test", groups=groups, test=True)
     sums = taken.sums.sums
     # An outcome speaks about those whose models are in the sum, not about those who were to be in it.
     seen = shown(taken.sums)
     real = _real_grouping(grouping, sums, seen)
     faulty = {group for fault in taken.sums.faults for group in fault.groups}
     faulty |= {one.group for one in sums if one.faults and one.total is None}
-    silent = _silent(grouping, present, sums, faulty - seen)
+    # Nothing shows that a struck sum has the vectors that its members would have given later: it is no hearing of them.
+    heard_in = [one for one in sums if one.group not in taken.sums.struck]
+    silent = _silent(grouping, present, heard_in, faulty - seen)
     means = group_means(federation, sums, parameters, real)
     here = _missing(taken.sums)
     found = measured(means, real, validation, screen, decoding, earlier, heard, seed, [*missing, *here])
@@ -317,7 +316,7 @@ def screening_round(
 
 def _real_grouping(grouping: Grouping, sums: Sequence[GroupSum], seen: Collection[int]) -> Grouping:
     """The same seats, with the members that each opened sum is really over; rows of sums that nobody has seen stay."""
-    matrix = grouping.design.matrix.copy()
+    matrix = grouping.design.matrix[: len(sums)].copy()
     column = {client: j for j, client in enumerate(grouping.clients)}
     for one in sums:
         if one.total is not None or one.group in seen:
@@ -329,7 +328,7 @@ def _real_grouping(grouping: Grouping, sums: Sequence[GroupSum], seen: Collectio
 
 def _missing(taken: SecureSums) -> tuple[frozenset[str], ...]:
     """Somebody of each of these sets is behind what is missing; alone in one is who left a sum and is in another."""
-    heard = {client for one in taken.sums for client in one.members}
+    heard = {client for one in taken.sums if one.group not in taken.struck for client in one.members}
     left = {
         client
         for one in taken.sums

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedgt.errors import RunHaltedError
-from fedgt.federation.findings import Finding, VerdictName
+from fedgt.federation.findings import Finding
 from fedgt.federation.settings import DecodeSettings, OnUntested
 from fedgt.grouping import Grouping
+from fedgt.record.verdict_words import VerdictName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,8 +18,7 @@ class Verdict:
 
     Attributes:
         client: Its id.
-        verdict: `keep`, `exclude`, `suspicious` (it stands out, but no harm is shown), `undecided` (the tests cannot tell)
-            or `untested` (in no group with an outcome).
+        verdict: One of the words of `fedgt.record.verdict_words.MEANINGS`.
         excluded: Whether it is left out from now on.
         reason: Why, in plain words.
         posterior: P(malicious | t); NaN when nothing was tested.
@@ -186,7 +186,7 @@ def _verdict(
 ) -> Verdict:
     client, groups = grouping.clients[column], grouping.design.groups_of(column)
     name, reason = finding.said[column]
-    left_out = name == "exclude"
+    left_out = name in ("exclude", "exclude (uncertain)")
     if not finding.heard[column]:
         # Nobody is singled out when nobody could be tested.
         policy = policies.on_untested if follow else "keep"
@@ -200,6 +200,7 @@ def _verdict(
     elif finding.undecided[column]:
         evades = client in silent and policies.on_untested != "keep"
         left_out = evades or (decides and bool(finding.flagged[column]))
+        name = "exclude (uncertain)" if left_out else name
         reason += (
             f"; took no part in the further test: {silent[client]}; left out, as the policy says"
             if evades

@@ -5,24 +5,22 @@ passed: then it says how far it came. All numbers of groups share the time: firs
 the figures of what was found.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 
 from fedgt.deadline import NEVER, Deadline
-from fedgt.design import Design, candidates, from_matrix
+from fedgt.design import Design, candidates
 from fedgt.errors import DesignError, SpecError
+from fedgt.planning.climb import Progress, Steps, climbed, keeps_privacy
 from fedgt.planning.demands import Demands, Evidence, require_possible
-from fedgt.planning.evaluation import Evaluation, Figures, Memory, evaluate, figures, objective, private, states
+from fedgt.planning.evaluation import Evaluation, Figures, Memory, evaluate, figures, states
 from fedgt.planning.expected import MAX_TABLE
 from fedgt.planning.graded_search import search_graded
 from fedgt.planning.ties import set_count, ties
 from fedgt.privacy import minimum_support
-
-Progress = Callable[[int, int], None]
-"""(steps done, all steps)."""
 
 _FIRST = "of the designs whose worst r after the expected dropouts keeps the demanded privacy (of all, if none does): "
 RULES: Mapping[Evidence, str] = MappingProxyType(
@@ -39,9 +37,6 @@ RULES: Mapping[Evidence, str] = MappingProxyType(
 
 _WORK = 250_000_000  # array elements that the improvement of one number of groups may touch, times the effort
 _MOST_MOVES = 1200
-_STARTS = 2
-_SECOND_SHARE = 4  # the best start gets three quarters of the moves
-_TRADE = 3  # kinds of moves: three in five an exchange within a group, then a trade, then one client joins or leaves
 _GRADED_MOVES = 60
 _POLISH_SHARE = 0.5  # further moves of the search for graded evidence, for fewer errors under noise
 _GRADED_WORK = 1_000_000  # sets of attackers that the moves for one number of groups may cost, times the effort
@@ -152,7 +147,9 @@ def search(
     if not meeting:
         if first > 1 and not deadline.passed():  # with too few groups for the attackers, privacy may at least be kept
             fewer = candidates(demands.clients, groups=range(1, first), rng=rng, draws=min(draws, 4))
-            found += _judged([one for one in fewer if _private(one, demands, memory)], demands, memory, seed, until)
+            found += _judged(
+                [one for one in fewer if keeps_privacy(one, demands, memory)], demands, memory, seed, until
+            )
         others = _judged(work.near, demands, memory, seed, until)
         far = _far(looked_at, work.planned, deadline.seconds)
         raise DesignError(_nothing(demands, found, others, looked_at) + (f"; {far}" if far else ""))
@@ -241,7 +238,7 @@ class _Work:
         self.improved: dict[int, list[Design]] = {}
         self.near: list[Design] = []
         self.looked_at = self.planned = 0
-        self.steps = _Steps(progress, sum(1 + count for count in self.moves.values()))
+        self.steps = Steps(progress, sum(1 + count for count in self.moves.values()))
 
     @property
     def designs(self) -> list[Design]:
@@ -258,7 +255,7 @@ class _Work:
             if deadline.passed():
                 break
             self.looked_at += 1
-            (keeping if _private(design, self.demands, self.memory) else near).append(design)
+            (keeping if keeps_privacy(design, self.demands, self.memory) else near).append(design)
         self.near += near[:40]
         if self.demands.evidence == "graded":
             keeping = promising(keeping, self.demands, self.memory, self.effort, deadline)
@@ -272,23 +269,11 @@ class _Work:
             self.improved[groups] = _graded(self.demands, groups, moves, rng, self.steps, deadline)
         else:
             starts = self.keeping.get(groups, ())
-            self.improved[groups] = _climbed(self.demands, starts, moves, rng, self.memory, self.steps, deadline)
+            self.improved[groups] = climbed(self.demands, starts, moves, rng, self.memory, self.steps, deadline)
         tried = self.steps.count - before
         self.looked_at += tried
         self.planned += moves if deadline.passed() else tried
         self.steps.done(moves - tried)
-
-
-class _Steps:
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self._progress, self._total, self.count = progress, total, 0
-
-    def done(self, count: int = 1) -> None:
-        if count == 0:
-            return
-        self.count += count
-        if self._progress is not None:
-            self._progress(self.count, self._total)
 
 
 def _moves(demands: Demands, groups: int, effort: float) -> int:
@@ -301,92 +286,6 @@ def _moves(demands: Demands, groups: int, effort: float) -> int:
         return 0
     size = (demands.clients << groups) * groups
     return min(round(_MOST_MOVES * effort), max(2, round(_WORK * effort / size)))
-
-
-def _private(design: Design, demands: Demands, memory: Memory) -> bool:
-    kept = memory.recall("private", design, demands, lambda: {"kept": private(design, demands.privacy)})
-    return bool(kept["kept"])
-
-
-def _objective(design: Design, demands: Demands, memory: Memory) -> tuple[float, float]:
-    def made() -> dict[str, float]:
-        excess, wrong = objective(design, demands)
-        return {"excess": excess, "wrong": wrong}
-
-    found = memory.recall("objective", design, demands, made)
-    return found["excess"], found["wrong"]
-
-
-def _climbed(
-    demands: Demands,
-    starts: Sequence[Design],
-    moves: int,
-    rng: np.random.Generator,
-    memory: Memory,
-    steps: _Steps,
-    deadline: Deadline,
-) -> list[Design]:
-    """Improve the best designs of one number of groups by single moves; only what became better comes back."""
-    if not starts or moves == 0 or starts[0].groups == 1 or deadline.passed():
-        return []
-    scored: list[tuple[tuple[float, float], int, Design]] = []
-    for design in starts:
-        scored.append((_objective(design, demands, memory), len(scored), design))
-        if deadline.passed():
-            break
-    improved = []
-    ranked = sorted(scored)[:_STARTS]
-    for number, (reached, _, start) in enumerate(ranked):
-        second = moves // _SECOND_SHARE if len(ranked) > 1 else 0
-        best, score = start, reached
-        for _ in range(moves - second if number == 0 else second):
-            if deadline.passed():
-                break
-            changed = _changed(best, demands.privacy, rng)
-            steps.done()
-            if changed is None:
-                continue
-            now = _objective(changed, demands, memory)
-            if now < score and _private(changed, demands, memory):
-                best, score = changed, now
-        if best is not start:
-            improved.append(
-                from_matrix(
-                    best.matrix,
-                    name=f"searched-{best.clients}x{best.groups}-{number}",
-                    source=f"single moves from {start.name} ({start.source})",
-                )
-            )
-    return improved
-
-
-def _changed(design: Design, privacy: int, rng: np.random.Generator) -> Design | None:
-    """A small change; None where it does not apply, leaves a client in no group, or makes a group too small.
-
-    Mostly a client takes the place of another in a group, or two groups trade a client each; sometimes one joins or leaves.
-    Where n_m^max binds, group sizes are as small as they may be, and only the first two lead on.
-    """
-    matrix = design.matrix.copy()
-    kind = int(rng.integers(5))
-    group = int(rng.integers(design.groups))
-    if kind == _TRADE:
-        other = int(rng.integers(design.groups))
-        given, taken = np.flatnonzero(matrix[group] > matrix[other]), np.flatnonzero(matrix[group] < matrix[other])
-        if not given.size or not taken.size:
-            return None
-        moved = [rng.choice(given), rng.choice(taken)]
-        matrix[np.ix_([group, other], moved)] ^= 1
-    else:
-        inside, outside = np.flatnonzero(matrix[group]), np.flatnonzero(matrix[group] == 0)
-        leaves = kind < _TRADE or bool(rng.integers(2))
-        joins = kind < _TRADE or not leaves
-        if leaves and inside.size:
-            matrix[group, rng.choice(inside)] = 0
-        if joins and outside.size:
-            matrix[group, rng.choice(outside)] = 1
-    if matrix[group].sum() < privacy or (matrix.sum(axis=0) == 0).any():
-        return None
-    return from_matrix(matrix, name=design.name, source=design.source)
 
 
 def promising(
@@ -415,7 +314,7 @@ def promising(
 
 
 def _graded(
-    demands: Demands, groups: int, moves: int, rng: np.random.Generator, steps: _Steps, deadline: Deadline
+    demands: Demands, groups: int, moves: int, rng: np.random.Generator, steps: Steps, deadline: Deadline
 ) -> list[Design]:
     if moves == 0 or deadline.passed():
         return []

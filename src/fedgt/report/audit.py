@@ -12,7 +12,10 @@ from typing import Any
 import tomli_w
 
 from fedgt._version import __version__
+from fedgt.record.verdict_words import MEANINGS
 from fedgt.report.charts import curves, scatter
+from fedgt.report.first_page import first_page
+from fedgt.report.first_picture import first_picture
 from fedgt.report.limits import limits
 from fedgt.report.privacy_part import privacy_account
 from fedgt.report.reading import RunRecord, read_run
@@ -39,6 +42,7 @@ _KNOWN_TEST_FIELDS = {
     "groups",
     "kind",
     "graded",
+    "power",
 }
 _KNOWN_GRADED_FIELDS = {
     "against_nobody",
@@ -51,7 +55,7 @@ _KNOWN_GRADED_FIELDS = {
     "label",
 }
 _SIMULATION_SECTIONS = ("attack", "faults")
-_ORDER = {"exclude": 0, "suspicious": 1, "undecided": 2, "untested": 3, "keep": 4}
+_ORDER = {word: place for place, word in enumerate(MEANINGS)}
 
 
 def audit(folder: Path) -> dict[str, Any]:
@@ -85,31 +89,36 @@ def audit_record(record: RunRecord) -> dict[str, Any]:
     result = record.result
     simulation = is_simulation(result)
     setup = record.setup
-    checked = recheck(result, None if setup is None else setup.decode, record.spec_matches)
+    known = (None, None) if setup is None else (setup.decode, setup.screen)
+    checked = recheck(result, known[0], record.spec_matches, known[1], record.kept)
     verdicts = _verdicts(result, checked, simulation=simulation)
     test = None if result["test"] is None else _test(record, checked, simulation=simulation)
     tests = result.get("tests") or ([result["test"]] if result["test"] else [])
     rounds = [_round(row, simulation=simulation) for row in result["rounds"]]
+    again = {key: checked[key] for key in ("status", "reason", "largest_difference")}
+    privacy = privacy_account(result)
     return {
         "schema_version": REPORT_SCHEMA_VERSION,
         "simulation": simulation,
+        "first_page": first_page(result, verdicts, again, privacy),
         "run": _run(record),
-        "summary": _summary(result, verdicts, rounds),
+        "summary": _summary(result, verdicts, rounds) | (_truth(verdicts) if simulation else {}),
         "verdicts": verdicts,
         "test": test,
         "tests": [
             {key: one[key] for key in ("round", "design", "status", "outcomes", "reason")}
-            | {"groups": len(one["groups"])}
+            | {"groups": len(one["groups"]), "power": [dict(row) for row in one.get("power") or ()]}
             for one in tests
         ],
-        "recheck": {key: checked[key] for key in ("status", "reason", "largest_difference")},
+        "recheck": again,
         "rounds": rounds,
-        "privacy": privacy_account(result),
+        "privacy": privacy,
         "incidents": _incidents(result),
         "communication": _communication(result),
         "limits": limits(result, simulation=simulation, binary=test is not None and test["binary"]),
         "specification": _specification(record, simulation=simulation),
         "figures": {
+            "first": first_picture(result, verdicts),
             "curves": curves(rounds, [one["round"] for one in tests]),
             "scatter": None if test is None else scatter(test["groups"]),
         },
@@ -154,11 +163,23 @@ def _summary(
         "excluded": [one["client"] for one in verdicts if one["excluded"]],
         "excluded_count": sum(1 for one in verdicts if one["excluded"]),
         "undecided_count": sum(1 for one in verdicts if one["verdict"] == "undecided"),
+        "uncertain_count": sum(1 for one in verdicts if one["verdict"] == "exclude (uncertain)"),
+        "suspicious_count": sum(1 for one in verdicts if one["verdict"] == "suspicious"),
         "untested_count": sum(1 for one in verdicts if one["verdict"] == "untested"),
         "opened": len(opened),
         "asked": len(result["aggregates"]),
         "top1_accuracy": None if last is None else last["top1_accuracy"],
         "warnings": len(result["warnings"]),
+    }
+
+
+def _truth(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """How right it was, which only a simulation knows."""
+    malicious = [one for one in verdicts if one["truth"] == "malicious"]
+    return {
+        "really_malicious": len(malicious),
+        "found": sum(1 for one in malicious if one["excluded"]),
+        "wronged": sum(1 for one in verdicts if one["excluded"] and one["truth"] == "benign"),
     }
 
 

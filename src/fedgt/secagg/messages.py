@@ -19,9 +19,16 @@ from fedgt.secagg.masks import TAG_BYTES
 from fedgt.secagg.plan import RoundPlan
 
 STAGES = ("keys", "shares", "masked", "unmask")
-"""The stages of anonymous mode."""
+"""The messages of anonymous mode."""
 SIGNED_STAGES = ("keys", "shares", "masked", "agree", "unmask")
-"""The stages with identities: before they open anything the clients agree, by signature, on who is alive."""
+"""The messages with identities: before they open anything the clients agree, by signature, on who is alive."""
+
+
+def order_of(plan: RoundPlan, *, signed: bool) -> tuple[str, ...]:
+    """The messages of a plan in their order: "further" stands for "keys" in every stage of the plan but the first."""
+    once = SIGNED_STAGES if signed else STAGES
+    return (*once, *("further", *once[1:]) * (len(plan.stages) - 1))
+
 
 _ATTACHED_BYTES = 2**20  # signatures of a registry, at most
 _MISSED_BYTES = 2**25  # agreements that a client has missed, at most
@@ -51,7 +58,7 @@ class StageMessage:
     """The one message that a client gets or sends in a stage, for all its groups together.
 
     Attributes:
-        stage: One of `SIGNED_STAGES`.
+        stage: One of `SIGNED_STAGES`, or "further".
         client: The client that the message is for, or comes from.
         plan: The digest of the plan, 64 hexadecimal digits.
         run: As in the plan.
@@ -63,7 +70,8 @@ class StageMessage:
         attached: What is about no single group: where a client's agreements end (reply of shares), those that it missed
             (request of masked), the one to sign (request of agree), its signature (reply), all signatures (request of
             unmask). If the plan has a challenge, its seed comes first in the request of agree, and the answer last in
-            the reply; in anonymous mode they ride on unmask, and nothing else is attached.
+            the reply; in anonymous mode they ride on unmask, and nothing else is attached. The request of further has the
+            number of the stage of the plan that is asked for, one byte.
     """
 
     stage: str
@@ -128,24 +136,26 @@ def masked_message(
         groups: Which groups get a vector.
         refused: As in `StageMessage`.
         fill: Gets group number -> zeroed ring[plan.length], a view of the message, writes the masked vectors and returns
-            group number -> what follows its vector: the masked pad if the plan has a challenge, and with an identity the
-            16-byte tag of both.
+            group number -> what follows its vector: the masked pads if the plan has a challenge, and with an identity the
+            16-byte tag of all.
         unreadable: As in `StageMessage`.
         identity: Signs the header.
     """
     dtype = plan.encoding.dtype
     vector = plan.length * dtype.itemsize
-    width = vector + pad_bytes(plan) + (0 if identity is None else TAG_BYTES)
+    tag = 0 if identity is None else TAG_BYTES
+    widths = [vector + pad_bytes(plan, group) + tag for group in groups]
     header = replace(_stage_message(plan, "masked", client, [], refused), unreadable=tuple(unreadable)).header
-    header["parts"] = [[group, (), (), width] for group in groups]
+    header["parts"] = [[group, (), (), width] for group, width in zip(groups, widths, strict=True)]
 
     def write(body: memoryview) -> None:
-        parts = {group: body[order * width : (order + 1) * width] for order, group in enumerate(groups)}
+        stops = list(itertools.accumulate(widths))
+        parts = {group: body[stop - width : stop] for group, width, stop in zip(groups, widths, stops, strict=True)}
         ends = fill({group: np.frombuffer(part[:vector], dtype=dtype) for group, part in parts.items()})
         for group, end in ends.items():
             parts[group][vector:] = end
 
-    return pack_in_place(header, width * len(groups), write, identity=identity)
+    return pack_in_place(header, sum(widths), write, identity=identity)
 
 
 def _stage_message(
@@ -283,7 +293,7 @@ def _largest_attached(plan: RoundPlan, stage: str, *, in_place: bool) -> int:
     """The bytes that may be attached: agreements that a client missed may be many, the rest is as large as the plan."""
     if stage == "masked":
         return 0 if in_place else _MISSED_BYTES
-    return _ATTACHED_BYTES + 4 * len(plan.to_json()) if stage in ("shares", "agree", "unmask") else 0
+    return _ATTACHED_BYTES + 4 * len(plan.to_json()) if stage in ("shares", "agree", "unmask", "further") else 0
 
 
 def _require_index(value: object, stop: int) -> None:
