@@ -102,7 +102,7 @@ class _LyingSession(ClientSession):
         }.get(attack, [])
         if not spoilt:
             return reply
-        if self.plan.challenge:
+        if self.plan.challenges:
             return shifted(self, reply, {}, dict.fromkeys(spoilt, 1))
         far = [2 ** (self.plan.encoding.ring_bits - 2)]
         return shifted(self, reply, {group: far for group in spoilt}, {})  # noqa: C420
