@@ -86,35 +86,33 @@ def made_to_wait(
         The state; who waits from now on, in words.
     """
     kept = sorted(set(clients) - state.excluded)
-    untested = [client for client in kept if client in state.verdicts and state.verdicts[client].verdict == "untested"]
-    undecided = [
-        client
-        for client in kept
-        if client in state.verdicts
-        and state.verdicts[client].verdict == "undecided"
-        and state.verdicts[client].posterior > 1.0 - policies.beta
-        and policies.on_undecided != "keep"
-    ]
-    if not (untested or undecided) or not state.suspicions.missing or policies.on_untested == "keep":
+    if not state.suspicions.missing or policies.on_untested == "keep":
         return replace(state, waiting=frozenset()), ()
     posterior = state.suspicions.posterior(kept, state.excluded)
     spoilt = frozenset().union(*state.suspicions.missing)
-    suspects = [
+    said = {client: state.verdicts[client] for client in kept if client in state.verdicts}
+    unheard = [
         client
-        for client in untested
-        if client in state.waiting or posterior[client] > SUSPECTED or (client in mute and client in spoilt)
+        for client, one in said.items()
+        if one.verdict == "untested"
+        and (client in state.waiting or posterior[client] > SUSPECTED or (client in mute and client in spoilt))
     ]
-    suspects.sort(key=lambda client: (client not in mute, -posterior[client]))
-    undecided.sort(key=lambda client: -state.verdicts[client].posterior)
-    waiting = [*undecided, *suspects][: max(0, min((len(kept) - 1) // 2, len(kept) - least))]
+    accused = [
+        client
+        for client, one in said.items()
+        if one.verdict == "undecided" and one.posterior > 1.0 - policies.beta and policies.on_undecided != "keep"
+    ]
+    unheard.sort(key=lambda client: (client not in mute, -posterior[client]))
+    accused.sort(key=lambda client: -said[client].posterior)
+    waiting = [*accused, *unheard][: max(0, min((len(kept) - 1) // 2, len(kept) - least))]
     verdicts, told = dict(state.verdicts), []
     for client in waiting:
         if client not in state.waiting:
             why = "it has left, and " if client in mute else ""
             told.append(
                 f"{client} does not train until a test tells: it is malicious with P = "
-                f"{state.verdicts[client].posterior:.2f}, by the sums that are not spoilt"
-                if client in undecided
+                f"{said[client].posterior:.2f}, by the sums that are not spoilt"
+                if client in accused
                 else f"{client} does not train until a test hears it: {why}all of its sums were spoilt, by itself with "
                 f"P = {posterior[client]:.2f}"
             )
