@@ -73,10 +73,10 @@ class Played:
             requests = self.server.further()
         raise AssertionError
 
-    def say(self, message: str, client: str, parts: Any = (), attached: bytes = b"") -> bytes:
+    def say(self, message: str, client: str, parts: Any = (), attached: bytes = b"", *, at: int = 0) -> bytes:
         """What the server signs."""
         identity = None if self.consortium is None else self.consortium.server
-        return stage_message(self.plan, message, client, parts, attached=attached, identity=identity)
+        return stage_message(self.plan, message, client, parts, attached=attached, at=at, identity=identity)
 
 
 # The questions ----------------------------------------------------------------------------------------------------------
@@ -90,10 +90,10 @@ def test_the_question_of_another_stage_is_answered_by_nobody(
     """Early it would be known before the vectors of its stage; late it would be answered with the pad of another one."""
     played, message = Played(staged(), consortium), "unmask" if consortium is None else "agree"
     request = played.until(stage, message)["a"]
-    asked = read(played.plan, message, "a", request + (b"" if consortium is not None else bytes(64)))
+    asked = read(played.plan, message, "a", request + (b"" if consortium is not None else bytes(64)), at=stage)
     attached = SEEDS[shown] + bytes(asked.attached[16:])
     with pytest.raises(ProtocolError, match="not the one that the plan holds the hash of"):
-        answer(played.people["a"], message, played.say(message, "a", asked.parts, attached))
+        answer(played.people["a"], message, played.say(message, "a", asked.parts, attached, at=stage))
     assert played.people["a"].closed
 
 
@@ -139,18 +139,26 @@ def test_no_stage_is_begun_but_the_next_one_of_the_plan() -> None:
     request = played.until(1, "further")["a"]
     other = staged(stages=TWO)
     for wrong in (
-        played.say("further", "a", attached=bytes([2])),
-        played.say("further", "a", attached=bytes([0])),
-        played.say("further", "a"),
-        played.say("further", "a", [GroupPart(group=0, members=(0,))], bytes([1])),
-        played.say("further", "b", attached=bytes([1])),
-        stage_message(other, "further", "a", [], attached=bytes([1]), identity=SIX.server),
-        stage_message(played.plan, "further", "a", [], attached=bytes([1]), identity=SIX.clients["b"]),
+        played.say("further", "a", at=2),
+        played.say("further", "a", at=0),
+        played.say("further", "a", attached=bytes([1]), at=1),
+        played.say("further", "a", [GroupPart(group=0, members=(0,))], at=1),
+        played.say("further", "b", at=1),
+        stage_message(other, "further", "a", [], at=1, identity=SIX.server),
+        stage_message(played.plan, "further", "a", [], at=1, identity=SIX.clients["b"]),
         plan_message(other, identity=SIX.server),
     ):
         with pytest.raises(ProtocolError):
             played.people["a"].further(wrong)
     assert played.people["a"].further(request)
+
+
+def test_messages_that_come_again_at_any_time_change_nothing() -> None:
+    bench = Bench(recorded=True)
+    taken = bench.take(*GROUPS, "acef", stages=(2, 2, 1), thresholds=(2, 2, 3, 3, 3))
+    assert state(taken) == "ooooo"
+    assert exact(taken, bench)
+    assert {site.trained for site in bench.sites.values()} == {1}
 
 
 @BOTH
@@ -184,9 +192,9 @@ def test_a_sum_of_an_earlier_stage_is_not_opened_again_over_fewer_clients() -> N
     again = SEEDS[1] + link.to_json()
     part = GroupPart(group=0, members=(0, 1), dropped=(2,))
     with pytest.raises(ProtocolError, match="group 0 is none that client a takes part in"):
-        played.people["a"].agree(played.say("agree", "a", [part], again))
+        played.people["a"].agree(played.say("agree", "a", [part], again, at=1))
     with pytest.raises(ProtocolError, match="group 0, which is of another stage"):
-        played.people["b"].agree(played.say("agree", "b", [], again))
+        played.people["b"].agree(played.say("agree", "b", [], again, at=1))
     assert played.people["c"].agree(requests["c"]), "what is true is signed"
 
 
@@ -365,7 +373,7 @@ def test_rubbish_in_a_later_stage_costs_its_sender_only() -> None:
     played = Played(staged("abc", "def", "abde", stages=(2, 1)))
     requests = played.until(1, "shares")
     replies = {name: played.people[name].shares(message) for name, message in requests.items()}
-    replies["f"] = stage_message(played.plan, "shares", "f", [], attached=b"rubbish", identity=SIX.clients["f"])
+    replies["f"] = stage_message(played.plan, "shares", "f", [], attached=b"rubbish", at=1, identity=SIX.clients["f"])
     requests = played.server.masked(replies)
     assert set(requests) == set("abcde")
     replies = {name: answer(played.people[name], "masked", message) for name, message in requests.items()}

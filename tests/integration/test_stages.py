@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fedgt.errors import ProtocolError, SpecError
-from fedgt.secagg import ClientSession, RoundPlan, ServerSession
+from fedgt.secagg import ClientSession, RoundPlan, RunTerms, ServerSession
 from fedgt.secagg.challenge import seed_hash
 from fedgt.secagg.messages import plan_message
 from secagg_lab import Consortium, allow, answer, make_plan
@@ -190,6 +190,16 @@ def test_a_plan_with_stages_is_read_as_it_was_written() -> None:
     assert RoundPlan.from_json(plan.to_json()) == plan
     assert [list(plan.of_stage(stage)) for stage in (0, 1)] == [[0, 1], [2, 3]]
     assert make_plan(*GROUPS).stages == (4,)
+
+
+def test_terms_that_pin_the_rows_allow_their_stages_and_no_other_rows() -> None:
+    """Rows that the server leaves out of a plan, for who is absent, are empty groups of it."""
+    pinned = RunTerms.of(make_plan(*GROUPS), design=True)
+    for groups, expected in ((GROUPS, "oooo"), ((*GROUPS[:3], ""), "oooe"), (("abc", "def", "acde", "abde"), "eeee")):
+        bench = Bench(terms=pinned)
+        taken = bench.take(*groups)
+        assert state(taken) == expected
+    assert "does not belong to group 3" in taken.sums[0].dropped["a"]
 
 
 def test_stages_without_a_question_each_are_refused_on_both_sides() -> None:

@@ -220,7 +220,7 @@ def asked_to_open(
     return stage_message(plan, stage, client, parts, attached=attached, identity=server)
 
 
-def read(plan: RoundPlan, stage: str, client: str, message: bytes) -> StageMessage:
+def read(plan: RoundPlan, stage: str, client: str, message: bytes, *, at: int = 0) -> StageMessage:
     """A message of a signed session, without checking who signed it: what an eavesdropper does."""
     unsigned = message[:-64]
-    return read_stage_message(unsigned, plan=plan, stage=stage, client=client)
+    return read_stage_message(unsigned, plan=plan, stage=stage, client=client, at=at)

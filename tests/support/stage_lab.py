@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fedgt.engine import ClientEndpoint, Failure, LocalTransport, SecureSums, TrainedModel, secure_sums
 from fedgt.engine.journal import RoundJournal
-from fedgt.secagg import AgreementLog, ClientPolicy, ClientSession
+from fedgt.errors import ProtocolError
+from fedgt.secagg import AgreementLog, ClientPolicy, ClientSession, RunTerms
 from fedgt.secagg.challenge import field_of, products
 from fedgt.types import Parameters
 from lying_client import LyingClient
@@ -69,12 +71,16 @@ class Bench:
         policy: Of all clients.
         folder: Where the clients keep journals; None keeps them in memory.
         liars: Client -> the arguments of its `StagedLiar`.
+        terms: What all clients have agreed on.
+        recorded: Whether all messages of the round come once more before each new one.
     """
 
     consortium: Consortium | None = SIX
     policy: ClientPolicy = PROMISE
     folder: Path | None = None
     liars: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    terms: RunTerms | None = None
+    recorded: bool = False
 
     def __post_init__(self) -> None:
         self.sites = {name: Site(name) for name in NAMES}
@@ -87,6 +93,7 @@ class Bench:
         """Of a client whose process starts anew."""
         options: dict[str, Any] = {
             "policy": self.policy,
+            "terms": self.terms,
             "credentials": None if self.consortium is None else self.consortium.of_client(name),
             "journal": None if self.folder is None else self.folder / name,
         }
@@ -97,6 +104,12 @@ class Bench:
     def restart(self, name: str) -> None:
         """The process of a client ends, and another one begins."""
         self.endpoints[name] = self.endpoint(name)
+
+    def again(self, stage: int) -> None:
+        """Whatever was sent in this round comes once more; nobody answers it."""
+        for _, message, client, request in self.messages:
+            with pytest.raises(ProtocolError):
+                self.endpoints[client].handle(message, request)
 
     def take(
         self,
@@ -154,6 +167,8 @@ class _Wire:
     ) -> Iterator[tuple[str, bytes | Failure]]:
         self.stage += stage == "further"
         handlers = {name: one.handle for name, one in self.bench.endpoints.items()}
+        if self.bench.recorded:
+            self.bench.again(self.stage)
         self.bench.messages += [(self.stage, stage, client, message) for client, message in messages.items()]
         for client, reply in LocalTransport(handlers).replies(stage, messages, timeout):
             if self.lost(self.stage, stage, client):

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from fedgt.record.result import ClientRow, GradedRow, RoundRow, TestRow
 
 
+_MOST_NAMED = 3
+"""Test rounds in a row that are named one by one."""
+
+
 def print_run(result: "RunResult") -> None:
     """The verdicts, the last accuracies, the privacy account and the warnings, on stdout."""
     from rich.console import Console
@@ -64,8 +68,7 @@ def verdict_table(tests: "Sequence[TestRow]", clients: "Sequence[ClientRow]") ->
     from rich.text import Text
 
     test = tests[-1]
-    rounds = " and ".join(str(one.round) for one in tests)
-    title = f"group test in round {rounds}: {test.design}"
+    title = f"group test in {_rounds([one.round for one in tests])}: {test.design}"
     title += f", outcomes {test.outcomes}" if test.outcomes else ""
     table = Table(title=Text(printable(title)), title_justify="left")
     table.add_column("client")
@@ -82,9 +85,16 @@ def verdict_table(tests: "Sequence[TestRow]", clients: "Sequence[ClientRow]") ->
         truth = Text(client.truth or "", style="" if right else "bold red")
         style = "yellow" if client.excluded else ""
         name = Text(printable(client.id))
-        row = (name, " ".join(marks) or "none", posterior, Text(client.verdict, style=style))
+        named = f", round {client.decided_in}" if client.excluded and client.decided_in and len(tests) > 1 else ""
+        row = (name, " ".join(marks) or "none", posterior, Text(f"{client.verdict}{named}", style=style))
         table.add_row(*row, *([truth] if simulated else []))
     return table
+
+
+def _rounds(numbers: Sequence[int]) -> str:
+    if len(numbers) > _MOST_NAMED and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"rounds {numbers[0]} to {numbers[-1]}"
+    return f"round {' and '.join(map(str, numbers))}"
 
 
 def _sign(outcomes: str, group: int) -> str:

@@ -75,6 +75,7 @@ def _client_row(
         posterior=json_number(verdict.posterior),
         log_odds=json_number(verdict.log_odds),
         groups=seats,
+        decided_in=verdict.round or None,
         truth=truth,
     )
 

@@ -24,6 +24,7 @@ class Verdict:
         posterior: P(malicious | t); NaN when nothing was tested.
         log_odds: log P(benign | t) - log P(malicious | t) in nats; NaN when nothing was tested.
         groups: Its groups, 0-based.
+        round: The round in which this was decided; 0 if nobody has said.
 
     Examples:
         >>> from fedgt.federation import Verdict
@@ -47,6 +48,7 @@ class Verdict:
     posterior: float
     log_odds: float
     groups: tuple[int, ...]
+    round: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

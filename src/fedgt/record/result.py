@@ -61,6 +61,9 @@ class ClientRow(_Row):
     posterior: JsonNumber = Field(description="P(malicious | outcomes); null when nothing was tested.")
     log_odds: JsonNumber = Field(description="log P(benign | t) - log P(malicious | t), in nats.")
     groups: tuple[int, ...] = Field(description="0-based groups of the last test that the client sits in.")
+    decided_in: int | None = Field(
+        None, description="The round of this verdict: of a client that is left out, the one in which it was named."
+    )
     truth: Truth | None = None
 
 

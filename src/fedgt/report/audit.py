@@ -191,6 +191,7 @@ def _verdicts(result: Mapping[str, Any], checked: Mapping[str, Any], *, simulati
         row = {
             "client": client["id"],
             **{key: client[key] for key in ("verdict", "excluded", "reason", "posterior", "log_odds")},
+            "decided_in": client.get("decided_in"),
             "groups": [
                 {"group": group, "outcome": OUTCOME_WORDS[outcomes[group]] if outcomes else None}
                 for group in client["groups"]
@@ -334,8 +335,8 @@ def _absent(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     if result["method"] == "oracle":  # it leaves the attackers out from the start
         return []
     clients = {client["id"] for client in result["clients"]}
-    left_out = {client["id"] for client in result["clients"] if client["excluded"]}
-    # With several test rounds the record does not say after which a client was left out: the first gives the benefit.
+    left_out = {client["id"]: client.get("decided_in") for client in result["clients"] if client["excluded"]}
+    # A record that does not say in which round a client was left out: the first test gives the benefit.
     tests = result.get("tests") or ([result["test"]] if result["test"] else [])
     tested = min((one["round"] for one in tests), default=None)
     # A round that was lost says nothing about who was there.
@@ -344,10 +345,11 @@ def _absent(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     for row in result["aggregates"]:
         if row["round"] in held:
             seen.setdefault(row["round"], set()).update(row["members"], row["dropped"])
-    clients -= left_out - set().union(*seen.values())  # left out from the beginning
+    clients -= set(left_out) - set().union(*seen.values())  # left out from the beginning
     absent = []
     for number, there in sorted(seen.items()):
-        expected = clients - (left_out if tested is not None and number > tested else set())
+        since = {client: tested if named is None else named for client, named in left_out.items()}
+        expected = clients - {client for client, named in since.items() if named is not None and number > named}
         # A further test has no row for clients that are decided: they are there all the same.
         if held[number] < len(expected) and (missing := sorted(expected - there)):
             absent.append({"round": number, "clients": missing})

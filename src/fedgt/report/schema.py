@@ -114,6 +114,7 @@ class VerdictPart(_Part):
     reason: str
     posterior: JsonNumber = Field(description="P(malicious | evidence); null when nothing was tested.")
     log_odds: JsonNumber = Field(description="log P(benign | t) - log P(malicious | t), in nats.")
+    decided_in: int | None = Field(description="The round of the verdict; null where nobody has said.")
     groups: list[GroupOutcome]
     against: list[Contribution] | None = Field(description="The strongest first; null where it was not computed.")
     for_: list[Contribution] | None = Field(alias="for", description="As `against`, for the client.")

@@ -346,9 +346,9 @@ class ClientSession:
         return self._reply("keys", self._drawn(self._admitted(plan, refused)), refused)
 
     def _read_further(self, payload: bytes) -> StageMessage:
-        message, due = self._read("further", payload), self._at + 1
-        if message.parts or message.refused or bytes(message.attached) != bytes([due]):
-            raise ProtocolError(f"client {self._client}: another stage of the plan is asked for than number {due}")
+        message = self._read("further", payload, at=self._at + 1)
+        if message.parts or message.refused or message.attached:
+            raise ProtocolError(f"client {self._client}: the request for a further stage says nothing about groups")
         return message
 
     def _further(self, allow: Callable[[], None]) -> bytes:
@@ -457,8 +457,9 @@ class ClientSession:
         tensors = self._committed if self.later else update() if callable(update) else update
         if tensors is None:
             raise ProtocolError(f"client {self._client} has no vector any more for a later stage")
+        mine, at = self._groups, self._at
         reply, self._committed = masked_reply(
-            self.plan, self._client, self._groups, refused, sorted(unreadable), tensors, center, base, self._identity
+            self.plan, self._client, mine, refused, sorted(unreadable), tensors, center, base, self._identity, at=at
         )
         return reply
 
@@ -507,10 +508,13 @@ class ClientSession:
     def _reply(self, stage: str, parts: list[GroupPart], refused: Mapping[int, str], *, attached: bytes = b"") -> bytes:
         if stage == "shares" and self._signatory is not None:
             attached = self._signatory.head
-        return stage_message(self.plan, stage, self._client, parts, refused, attached=attached, identity=self._identity)
+        return stage_message(
+            self.plan, stage, self._client, parts, refused, attached=attached, at=self._at, identity=self._identity
+        )
 
-    def _read(self, stage: str, payload: bytes) -> StageMessage:
-        return read_stage_message(payload, plan=self.plan, stage=stage, client=self._client, sender=self._server)
+    def _read(self, stage: str, payload: bytes, *, at: int | None = None) -> StageMessage:
+        at = self._at if at is None else at
+        return read_stage_message(payload, plan=self.plan, stage=stage, client=self._client, at=at, sender=self._server)
 
     def _require(self, stage: str, message: StageMessage) -> None:
         """Check what holds for the requests of every stage; groups that it does not mention are over."""

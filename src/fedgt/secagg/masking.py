@@ -26,6 +26,8 @@ def masked_reply(
     center: Tensors | None,
     base: Tensors | None,
     identity: Identity | None,
+    *,
+    at: int = 0,
 ) -> tuple[bytes, Committed | None]:
     """The message, and what the client has committed to in it (None if the plan has no challenge).
 
@@ -41,6 +43,7 @@ def masked_reply(
         center: As in `ClientSession.masked`.
         base: As in `ClientSession.masked`.
         identity: Signs, and tags the vectors.
+        at: The stage of the plan.
     """
     chosen = field_of(plan)
     committed = update if isinstance(update, Committed) else None if chosen is None else Committed.empty(plan)
@@ -80,7 +83,7 @@ def masked_reply(
                 ends[group] += tags[group].finalize()
         return ends
 
-    message = masked_message(plan, client, list(groups), refused, fill, unreadable=unreadable, identity=identity)
+    message = masked_message(plan, client, list(groups), refused, fill, unreadable=unreadable, at=at, identity=identity)
     return message, committed
 
 

@@ -64,14 +64,14 @@ class StageMessage:
         run: As in the plan.
         round: As in the plan.
         purpose: As in the plan.
+        at: The stage of the plan, the first is 0: a message of one stage is worth nothing in another.
         parts: The groups that go on.
         refused: Group number -> why this client takes no part in it any more (only in replies).
         unreadable: Those of them in which it cannot read the shares of a peer, ascending (only in replies of masked).
         attached: What is about no single group: where a client's agreements end (reply of shares), those that it missed
             (request of masked), the one to sign (request of agree), its signature (reply), all signatures (request of
             unmask). If the plan has a challenge, its seed comes first in the request of agree, and the answer last in
-            the reply; in anonymous mode they ride on unmask, and nothing else is attached. The request of further has the
-            number of the stage of the plan that is asked for, one byte.
+            the reply; in anonymous mode they ride on unmask, and nothing else is attached.
     """
 
     stage: str
@@ -81,6 +81,7 @@ class StageMessage:
     round: int
     purpose: str
     parts: tuple[GroupPart, ...]
+    at: int = 0
     refused: Mapping[int, str] = field(default_factory=dict)
     unreadable: tuple[int, ...] = ()
     attached: bytes | memoryview = b""
@@ -96,6 +97,7 @@ class StageMessage:
             "run": self.run,
             "round": self.round,
             "purpose": self.purpose,
+            "at": self.at,
             "parts": [[part.group, part.members, part.dropped, len(part.body)] for part in self.parts],
             "refused": [[group, plain(reason)] for group, reason in sorted(self.refused.items())],
             "unreadable": self.unreadable,
@@ -111,10 +113,11 @@ def stage_message(
     refused: Mapping[int, str] | None = None,
     *,
     attached: bytes = b"",
+    at: int = 0,
     identity: Identity | None = None,
 ) -> bytes:
     """The bytes of a stage message under a plan, signed if there is an identity."""
-    message = _stage_message(plan, stage, client, parts, refused or {}, attached)
+    message = _stage_message(plan, stage, client, parts, refused or {}, attached, at=at)
     return pack(message.header, attached, *(part.body for part in parts), identity=identity)
 
 
@@ -126,6 +129,7 @@ def masked_message(
     fill: Callable[[Mapping[int, RingArray]], Mapping[int, bytes]],
     *,
     unreadable: Sequence[int] = (),
+    at: int = 0,
     identity: Identity | None = None,
 ) -> bytes:
     """A client's reply of the masked stage, whose vectors are computed inside the message itself.
@@ -139,13 +143,14 @@ def masked_message(
             group number -> what follows its vector: the masked pads if the plan has a challenge, and with an identity the
             16-byte tag of all.
         unreadable: As in `StageMessage`.
+        at: As in `StageMessage`.
         identity: Signs the header.
     """
     dtype = plan.encoding.dtype
     vector = plan.length * dtype.itemsize
     tag = 0 if identity is None else TAG_BYTES
     widths = [vector + pad_bytes(plan, group) + tag for group in groups]
-    header = replace(_stage_message(plan, "masked", client, [], refused), unreadable=tuple(unreadable)).header
+    header = replace(_stage_message(plan, "masked", client, [], refused, at=at), unreadable=tuple(unreadable)).header
     header["parts"] = [[group, (), (), width] for group, width in zip(groups, widths, strict=True)]
 
     def write(body: memoryview) -> None:
@@ -165,6 +170,8 @@ def _stage_message(
     parts: Sequence[GroupPart],
     refused: Mapping[int, str],
     attached: bytes | memoryview = b"",
+    *,
+    at: int = 0,
 ) -> StageMessage:
     return StageMessage(
         stage=stage,
@@ -174,13 +181,21 @@ def _stage_message(
         round=plan.round,
         purpose=plan.purpose,
         parts=tuple(parts),
+        at=at,
         refused=dict(refused),
         attached=attached,
     )
 
 
 def read_stage_message(
-    payload: bytes, *, plan: RoundPlan, stage: str, client: str, sender: Sender | None = None, in_place: bool = False
+    payload: bytes,
+    *,
+    plan: RoundPlan,
+    stage: str,
+    client: str,
+    at: int = 0,
+    sender: Sender | None = None,
+    in_place: bool = False,
 ) -> StageMessage:
     """Parse a stage message and check that it belongs to this plan, stage and client.
 
@@ -189,6 +204,7 @@ def read_stage_message(
         plan: The plan.
         stage: Which stage it must be of.
         client: Which client it must be for, or from.
+        at: Which stage of the plan it must be of.
         sender: Whose signature it must carry; None in anonymous mode.
         in_place: It comes from `masked_message`.
 
@@ -210,6 +226,7 @@ def read_stage_message(
         "run": plan.run,
         "round": plan.round,
         "purpose": plan.purpose,
+        "at": at,
     }
     if set(header) != {*expected, "parts", "refused", "unreadable", "attached"}:
         raise ProtocolError("malformed message: the header has other fields than a stage message has")
@@ -222,7 +239,8 @@ def read_stage_message(
     unreadable = _read_positions(header["unreadable"], len(plan.groups))
     if not set(unreadable) <= set(refused) or (unreadable and stage != "masked"):
         raise ProtocolError("malformed message: a group with unreadable shares is refused, in the reply of masked")
-    return replace(_stage_message(plan, stage, client, parts, refused, body[:start]), unreadable=unreadable)
+    message = _stage_message(plan, stage, client, parts, refused, body[:start], at=at)
+    return replace(message, unreadable=unreadable)
 
 
 def _read_parts(entries: object, body: memoryview, plan: RoundPlan) -> tuple[GroupPart, ...]:
@@ -293,7 +311,7 @@ def _largest_attached(plan: RoundPlan, stage: str, *, in_place: bool) -> int:
     """The bytes that may be attached: agreements that a client missed may be many, the rest is as large as the plan."""
     if stage == "masked":
         return 0 if in_place else _MISSED_BYTES
-    return _ATTACHED_BYTES + 4 * len(plan.to_json()) if stage in ("shares", "agree", "unmask", "further") else 0
+    return _ATTACHED_BYTES + 4 * len(plan.to_json()) if stage in ("shares", "agree", "unmask") else 0
 
 
 def _require_index(value: object, stop: int) -> None:

@@ -160,8 +160,7 @@ class ServerSession:
                     group.present.discard(position)
         self._expect_keys()
         self._erase_below_threshold("further")
-        requests = self._everybody()
-        return self._messages("further", requests, dict.fromkeys(requests, bytes([self._stage])))
+        return self._messages("further", self._everybody())
 
     @property
     def later(self) -> bool:
@@ -507,6 +506,7 @@ class ServerSession:
                 client,
                 requests[client],
                 attached=attached.get(client, b""),
+                at=self._stage,
                 identity=self._identity,
             )
             for client in sorted(requests)
@@ -620,7 +620,13 @@ class ServerSession:
         if self._credentials is not None:
             sender = Sender(name=client, public=self._credentials.registry.client_key(client))
         return read_stage_message(
-            payload, plan=self._plan, stage=stage, client=client, sender=sender, in_place=stage == "masked"
+            payload,
+            plan=self._plan,
+            stage=stage,
+            client=client,
+            at=self._stage,
+            sender=sender,
+            in_place=stage == "masked",
         )
 
     def _authorise(self, authorise: Authorise) -> None:
