@@ -289,10 +289,9 @@ def screening_round(
     found = measured(means, judged, validation, screen, decoding, earlier, heard, seed, behind, control)
     last = not look.standing and (last or not found.repeatable)
     doubt = bool(faulty) or bool(behind)
-    final = exclude(judged, found.finding, decoding, silent=silent, faulty=faulty, doubt=doubt)
-    decision = final
-    if not last:
-        decision = exclude(judged, found.finding, decoding, last=False, silent=silent, faulty=faulty, doubt=doubt)
+    decided = partial(exclude, judged, found.finding, decoding, silent=silent, faulty=faulty, doubt=doubt, round=round)
+    final = decided()
+    decision = final if last else decided(last=False)
     # Whoever spoils all of its sums must not be spared the test.
     spoilt = frozenset(
         one.client

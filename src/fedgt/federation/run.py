@@ -341,8 +341,7 @@ class FederationRun:
             after = self._after_test if self._standing is None else self._standing.after
             state, screening = after(state, screening)
             # Who was left out by an earlier test is not in this one: the verdict stays.
-            made = screening.exclusion.verdicts
-            news = tuple(replace(v, round=coming.round) for v in made if v.client not in state.excluded)
+            news = tuple(v for v in screening.exclusion.verdicts if v.client not in state.excluded)
             state = replace(
                 state,
                 verdicts=MappingProxyType({**state.verdicts, **{v.client: v for v in news}}),

@@ -69,18 +69,14 @@ class Standing:
         """The prior probability that nobody attacks who did not attack in the test before, which is numbered from 1."""
         return self.decode.nobody if test == 1 else float(self.decode.nobody ** (1.0 / max(1, self.rounds - 1)))
 
+    def judging(self, tests: int) -> Look:
+        """How a test is judged after so many that said something."""
+        test = min(tests + 1, 2)
+        return Look(later=tests > 0, standing=True, error=self.error(test), nobody=self.nobody(test))
+
     def look(self, state: RunState) -> Look:
         """How the next test is held and judged."""
-        test = state.tests + 1
-        return Look(
-            opened=state.revealed,
-            aside=asked_still(state),
-            odd=state.odd,
-            later=state.tests > 0,
-            standing=True,
-            error=self.error(min(test, 2)),
-            nobody=self.nobody(min(test, 2)),
-        )
+        return replace(self.judging(state.tests), opened=state.revealed, aside=asked_still(state), odd=state.odd)
 
     def after(self, state: RunState, screening: ScreeningRound) -> tuple[RunState, ScreeningRound]:
         """The state after a test; the next round has one, too, with the same members of every group that was opened."""

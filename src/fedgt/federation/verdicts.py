@@ -102,6 +102,7 @@ def exclude(
     silent: Mapping[str, str] | None = None,
     faulty: Collection[int] = (),
     doubt: bool = False,
+    round: int = 0,
 ) -> Exclusion:
     """Turn what a test found into exclusions; there is no silent "keep everybody".
 
@@ -116,6 +117,7 @@ def exclude(
             left out, and if nothing can be compared without them, the run does not stop.
         doubt: Whether sums of this test or those before were spoilt. Those that are left may make an honest client as
             suspicious as whoever spoilt the others: then nobody is left out at minimum expected cost.
+        round: The round of the test, for the record.
 
     Examples:
         >>> from fedgt import DecodeSettings, ErrorRates, Grouping, Outcomes, named_design
@@ -142,6 +144,7 @@ def exclude(
             settled=settled,
             silent=silent or {},
             faulty=faulty,
+            round=round,
         )
         for column in range(grouping.design.clients)
     )
@@ -185,6 +188,7 @@ def _verdict(
     settled: bool,
     silent: Mapping[str, str],
     faulty: Collection[int],
+    round: int,
 ) -> Verdict:
     client, groups = grouping.clients[column], grouping.design.groups_of(column)
     name, reason = finding.said[column]
@@ -218,6 +222,7 @@ def _verdict(
         posterior=float(finding.posterior[column]),
         log_odds=float(finding.log_odds[column]),
         groups=groups,
+        round=round,
     )
 
 

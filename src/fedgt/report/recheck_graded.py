@@ -13,7 +13,9 @@ from fedgt.design import from_matrix
 from fedgt.errors import FedGTError
 from fedgt.federation import Exclusion, exclude, from_posterior
 from fedgt.federation.kept_evidence import KeptEvidence
+from fedgt.federation.look import Look
 from fedgt.federation.measure import suspects
+from fedgt.federation.schedule import Standing
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
 from fedgt.grouping import Grouping
 from fedgt.planning.ties import set_count
@@ -62,20 +64,28 @@ def _compared(
     rows = result.get("tests") or [result["test"]]
     evidence: list[SetEvidence] = []
     before: Exclusion | None = None
+    every = Standing.of(screen, decoding, rounds=result["rounds_planned"] or len(result["rounds"]), tested=True)
+    told, known = 0, 0
     largest, wrong, other = 0.0, [], []
     for test, row in zip(tests, rows, strict=True):
         clients = test.clients
-        if set(clients) != set(recorded):
+        if set(clients) != set(recorded) if every is None else not set(clients) <= set(recorded):
             return "different", "the kept evidence is about other clients", None
-        if test.evidence is not None:
-            evidence.append(test.evidence)
-        faults = np.array([[client in one for client in clients] for one in test.faults], dtype=np.bool_)
-        found = suspects(evidence, len(clients), screen=screen, decoding=decoding, faults=faults)
+        look = Look() if every is None else every.judging(told)
+        # In every round each test stands for itself; a fault with somebody in it who was left out before is explained.
+        missing = test.faults if every is None else [one for one in test.faults[known:] if one <= set(clients)]
+        here = [] if test.evidence is None else [test.evidence]
+        evidence = [*evidence, *here] if every is None else here
+        told, known = told + len(here), len(test.faults)
+        faults = np.array([[client in one for client in clients] for one in missing], dtype=np.bool_)
+        settings = look.settings(decoding)
+        found = suspects(evidence, len(clients), screen=screen, decoding=settings, faults=faults)
+        found = look.controlled(found, settings.nobody)
         matrix = np.array([[client in group for client in clients] for group in row["groups"]], dtype=np.uint8)
         grouping = Grouping(design=from_matrix(matrix, name=row["design"]), clients=clients)
         everybody = dict.fromkeys(clients, 1)  # who was in no sum is told apart by its recorded verdict
         finding = from_posterior(grouping, np.ones(len(matrix), dtype=np.bool_), found, everybody)
-        decision = exclude(grouping, finding, decoding)
+        decision = exclude(grouping, finding, settings)
         if before is not None and finding.undecidable:
             decision = before
         before = decision

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fedgt import ScreenSettings
 from fedgt.federation.kept_evidence import FILE, read_kept
 from fedgt.report import audit
 from small_run import ATTACKERS, START, made
@@ -40,6 +41,17 @@ def test_so_is_one_of_two_tests(tmp_path: Path) -> None:
     assert kept is not None
     assert [one.round for one in kept.tests] == [1, 3]
     assert audit(tmp_path / "run")["recheck"]["status"] == "same"
+
+
+def test_so_are_tests_in_every_round_after_somebody_was_left_out(tmp_path: Path) -> None:
+    every = ScreenSettings(schedule="every-round")
+    list(made(folder=tmp_path / "run", screen=every, rounds=4).rounds(START))
+    found = audit(tmp_path / "run")
+    assert found["recheck"]["status"] == "same", found["recheck"]["reason"]
+    assert {one["client"]: one["decided_in"] for one in found["verdicts"] if one["excluded"]} == dict.fromkeys(
+        ATTACKERS, 1
+    )
+    assert changed(tmp_path / "run", posterior=0.5)["status"] == "different"
 
 
 @pytest.mark.parametrize("change", [{"verdict": "keep", "excluded": False}, {"posterior": 0.5}])
