@@ -27,7 +27,9 @@ def print_run(result: "RunResult") -> None:
         console.print(printable(f"{result.status}: {result.reason}"), markup=False)
         return
     last = result.rounds[-1]
-    console.print(f"after round {last.round}: {accuracies(last)}")
+    attacked = any(client.truth == "malicious" for client in result.clients)
+    shown = last if attacked else last.model_copy(update={"attack_accuracy": None})
+    console.print(f"after round {last.round}: {accuracies(shown)}")
     privacy = result.privacy
     console.print(
         f"privacy: promised r = {privacy.promised}, achieved {privacy.strict} for every set of local models, "
@@ -52,9 +54,36 @@ def print_verdicts(result: "RunResult") -> None:
     if result.test is None:
         return
     console = Console(highlight=False, soft_wrap=True)
-    console.print(verdict_table(result.tests or (result.test,), result.clients))
+    tests = result.tests or (result.test,)
+    console.print(printable(power_line(tests)), markup=False)
+    console.print(verdict_table(tests, result.clients))
     if result.test.graded is not None:
         console.print(f"evidence: {evidence_line(result.test.graded)}", markup=False)
+    for line in meanings(result.clients):
+        console.print(printable(line), markup=False)
+
+
+def power_line(tests: "Sequence[TestRow]") -> str:
+    """What the tests could have missed, in one line."""
+    known = [(row.shift, row.attackers, test.round) for test in tests for row in test.power]
+    seen = [(shift, attackers, number) for shift, attackers, number in known if isinstance(shift, float)]
+    if not seen:
+        return "could be missed: not known for these tests"
+    number = min(seen)[2]
+    pushes = ", ".join(
+        f"by {'one attacker' if attackers == 1 else f'{attackers} together'} below {shift:.2g}"
+        for shift, attackers, test in sorted(seen, key=lambda one: one[1])
+        if test == number
+    )
+    return f"could be missed: a push {pushes} honest spreads (the test of round {number} names stronger ones 9 times of 10)"
+
+
+def meanings(clients: "Sequence[ClientRow]") -> list[str]:
+    """What the words in the table mean, the most suspicious first."""
+    from fedgt.record.verdict_words import MEANINGS
+
+    said = {client.verdict for client in clients}
+    return [f"{word}: {meaning}" for word, meaning in MEANINGS.items() if word in said]
 
 
 def verdict_table(tests: "Sequence[TestRow]", clients: "Sequence[ClientRow]") -> "Table":

@@ -60,8 +60,8 @@ def keep_test(folder: Path, step: Step, state: RunState) -> None:
     tested = screening is not None and screening.measured.clean is None
     if not tested and not step.verdicts:
         return
-    by_test = frozenset() if screening is None else frozenset(map(id, screening.exclusion.verdicts))
-    here = frozenset(verdict.client for verdict in step.verdicts if id(verdict) in by_test)
+    by_test = {} if screening is None else {one.client: one.reason for one in screening.exclusion.verdicts}
+    here = frozenset(one.client for one in step.verdicts if by_test.get(one.client) == one.reason)
     before = read_kept(folder)
     # Whoever has a new verdict, of a later test or of the faults of the sums, is no longer judged by an earlier test.
     tests = [

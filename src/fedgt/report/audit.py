@@ -94,7 +94,8 @@ def audit_record(record: RunRecord) -> dict[str, Any]:
     verdicts = _verdicts(result, checked, simulation=simulation)
     test = None if result["test"] is None else _test(record, checked, simulation=simulation)
     tests = result.get("tests") or ([result["test"]] if result["test"] else [])
-    rounds = [_round(row, simulation=simulation) for row in result["rounds"]]
+    attacked = simulation and any(client.get("truth") == "malicious" for client in result["clients"])
+    rounds = [_round(row, attacked=attacked) for row in result["rounds"]]
     again = {key: checked[key] for key in ("status", "reason", "largest_difference")}
     privacy = privacy_account(result)
     return {
@@ -303,8 +304,9 @@ def _flatten(name: str, value: Any, rows: list[dict[str, Any]]) -> None:
         rows.append({"name": name, "values": [" ".join(map(str, v)) if isinstance(v, list) else v for v in values]})
 
 
-def _round(row: Mapping[str, Any], *, simulation: bool) -> dict[str, Any]:
-    kept = {key: value for key, value in row.items() if simulation or key != "attack_accuracy"}
+def _round(row: Mapping[str, Any], *, attacked: bool) -> dict[str, Any]:
+    """Where nobody attacks, how often an attack had its way is no number."""
+    kept = {key: value for key, value in row.items() if attacked or key != "attack_accuracy"}
     kept.setdefault("loss", None)
     kept.setdefault("clipped", None)
     return kept
