@@ -49,7 +49,7 @@ def plan_of(entries: int, number: int, seed: bytes) -> RoundPlan:
         weights=dict.fromkeys(NAMES, 1),
         encoding=fit_fixed_point(clip=8.0, fraction_bits=24, weight_sum=largest, count_sum=entries * largest),
         tensors=(TensorSpec(name="w", shape=(entries,)),),
-        challenge=seed_hash(seed) if seed else "",
+        challenges=(seed_hash(seed),) if seed else (),
     )
 
 
@@ -74,7 +74,7 @@ def one_round(entries: int, number: int, *, checked: bool, signed: bool) -> tupl
         return replies
 
     began = time.process_time()
-    server = ServerSession(plan, credentials=credentials(tower), seed=seed)
+    server = ServerSession(plan, credentials=credentials(tower), seeds=(seed,) if seed else ())
     requests = server.shares(asked("keys", server.keys()))
     requests = server.masked(asked("shares", requests))
     traffic += sum(map(len, requests.values()))

@@ -7,7 +7,7 @@ import numpy as np
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 
 from fedgt.secagg import ClientSession
-from fedgt.secagg.challenge import field_of
+from fedgt.secagg.challenge import field_of, lanes
 from fedgt.secagg.frames import pack_in_place
 from fedgt.secagg.messages import read_stage_message
 
@@ -20,7 +20,7 @@ class LyingClient(ClientSession):
 
     Args:
         vectors: Group -> what is added to the vector in this group, whole numbers.
-        pads: Group -> what is added to the pad in this group.
+        pads: Group -> what is added to the pad in this group; to each, if it carries several.
         answer: Of the answer.
         leaves: The groups that it leaves by itself, one by one: it sends no number for its pad there.
     """
@@ -64,7 +64,7 @@ def shifted(
     plan, identity = session.plan, session._identity
     chosen = field_of(plan)
     unsigned = reply if identity is None else reply[:-64]
-    message = read_stage_message(unsigned, plan=plan, stage="masked", client=session._client)
+    message = read_stage_message(unsigned, plan=plan, stage="masked", client=session._client, at=session._at)
     width = plan.length * plan.encoding.dtype.itemsize
     parts = []
     for part in message.parts:
@@ -73,8 +73,10 @@ def shifted(
             added = [int(number) % 2**plan.encoding.ring_bits for number in vectors[part.group]]
             vector[: len(added)] += np.array(added, dtype=plan.encoding.dtype)
         body = vector.tobytes()
-        if chosen is not None:
-            pad = chosen.from_bytes(part.body[width : width + chosen.size])
+        for lane in range(0 if chosen is None else len(lanes(plan, part.group))):
+            assert chosen is not None
+            start = width + lane * chosen.size
+            pad = chosen.from_bytes(part.body[start : start + chosen.size])
             pad = pad + pads.get(part.group, 0)
             body += b"\xff" * chosen.size if part.group in leaves else chosen.to_bytes(pad)
         if identity is not None:

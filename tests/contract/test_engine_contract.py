@@ -40,9 +40,12 @@ RESTARTED = FIVE | {"rounds": 3}
 NEW_ROWS = FIVE | {"rounds": 3, "design": "5x3"}
 """Three rows name nobody, and the promise has room for one more."""
 
+STAGED = FIVE | {"rounds": 1, "staged": True}
+"""A round in two stages."""
+
 SCENARIOS = {"further": FURTHER, "halt": HALT, "new rows": NEW_ROWS}
 
-STARTS = {"further": 0.0, "halt": 2.0, "new rows": 3.0, "restarted": 1.0}
+STARTS = {"further": 0.0, "halt": 2.0, "new rows": 3.0, "restarted": 1.0, "staged": 4.0}
 """Sites with identities answer once about a model and a round of a run, and their account lasts over runs."""
 
 
@@ -63,6 +66,8 @@ class Site:
 
 def local(config: Mapping[str, Any]) -> list[Row]:
     sites = {name: Site(number, config) for number, name in enumerate(app.names_of(config))}
+    if "staged" in config:
+        return [app.staged(FederationRun(sites, **app.options(config)), app.initial(config["start"]))]
     run = FederationRun(sites, **app.options(config), folder=str(config["folder"]) if "folder" in config else None)
     return [app.row(step, halt) for step, halt in app.stopping(run, app.initial(config.get("start", 0.0)))]
 
@@ -70,6 +75,8 @@ def local(config: Mapping[str, Any]) -> list[Row]:
 def in_process(config: Mapping[str, Any], nodes: list[dict[str, Any]] | None = None) -> list[Row]:
     nodes = nodes or [{"partition-id": number} for number in range(int(config["clients"]))]
     transport, run = over(InProcessGrid(app.client, dict(enumerate(nodes, start=10)), config), config)
+    if "staged" in config:
+        return [app.staged(run, app.initial(config["start"]), transport)]
     return [app.row(step, halt, transport) for step, halt in app.stopping(run, app.initial(config.get("start", 0.0)))]
 
 
@@ -225,6 +232,16 @@ def test_an_engine_does_what_the_local_transport_does(
     reasons = [reason for row in rows for one in row["status"] for reason in one[3].values()]
     assert "in process" not in where or all("training failed with RuntimeError" in reason for reason in reasons)
     assert not any("4711" in reason for reason in reasons), "what training says may be data, and stays at its site"
+
+
+def test_a_round_in_stages_is_the_same_over_every_engine(engine: Engine) -> None:
+    """Over Flower each message has a process of its own: the vector waits in the state of the node, and is sent again."""
+    config = own("staged", STAGED)
+    (row,) = engine(config)
+    (expected,) = local(config)
+    assert plain(row) == plain(expected)
+    assert row["first"] == [["open", "open"]]
+    assert status(row) == ["open"] * 4
 
 
 def test_a_server_app_that_was_killed_in_the_second_test_goes_on_when_it_is_submitted_again(

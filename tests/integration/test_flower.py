@@ -57,6 +57,27 @@ def same(row: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key not in TRAFFIC}
 
 
+def test_over_flower_sleepers_are_named_in_the_round_they_wake_and_go_on_in_their_groups() -> None:
+    from fedgt import ScreenSettings
+
+    asked: dict[int, set[int]] = {}
+
+    def sleeps(parameters: Any, round: int, context: Context) -> TrainedModel:
+        number = int(context.node_config["partition-id"])
+        asked.setdefault(round, set()).add(number)
+        awake = "3,6,12" if round >= 2 else ""
+        context.run_config = {**context.run_config, "malicious": awake}
+        return app.train(parameters, round, context)
+
+    grid = InProcessGrid(client_app(sleeps), nodes(), CONFIG)
+    screen = ScreenSettings(schedule="every-round")
+    rounds = played(grid, CONFIG | {"rounds": 4}, grouping=None, screen=screen)
+    named = {"client-3", "client-6", "client-12"}
+    assert [set(one.excluded) for one in rounds] == [set(), named, named, named]
+    assert all(number == set(range(15)) for number in asked.values())
+    assert len({len(one.result.records) for one in rounds}) == 1
+
+
 FURTHER = {
     "eight clients, two poisoners": (
         CONFIG | {"clients": 8, "privacy": 3, "samples": 20, "malicious": "6,7", "rounds": 4},

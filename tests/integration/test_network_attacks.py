@@ -273,7 +273,11 @@ def test_junk_messages_to_flower_nodes_change_no_number(tmp_path: Path) -> None:
     plain = played(InProcessGrid(client, nodes(5), SMALL), SMALL)
     assert [app.digest(one.parameters) for one in rounds] == [app.digest(one.parameters) for one in plain]
     assert sorted(trainings["besieged"]) == sorted(trainings["plain"])
-    assert set(attacked) == set(MESSAGE_TYPES.values())
+    later = {
+        MESSAGE_TYPES["further"],
+        MESSAGE_TYPES["shares"],
+    }  # of plans with several stages, which this run has none of
+    assert set(attacked) == set(MESSAGE_TYPES.values()) - later
     # Each message that was authentic leaves one file beside the journal, and so does each plan; the others leave none.
     used = [one for node in places for one in (tmp_path / f"{node}.journal.used").iterdir()]
     assert 0 < len(used) <= len(attacked) + len(places) * len(rounds)

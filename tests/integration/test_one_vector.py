@@ -35,7 +35,7 @@ RINGS = pytest.mark.parametrize(
 
 
 def asked(*groups: str, seed: bytes = SEED, **changes: Any) -> RoundPlan:
-    return make_plan(*(groups or GROUPS), challenge=seed_hash(seed), **changes)
+    return make_plan(*(groups or GROUPS), challenges=(seed_hash(seed),), **changes)
 
 
 def exact(one: GroupSum) -> bool:
@@ -178,7 +178,7 @@ def test_weiszfeld_sums_of_two_groups_have_one_scale_and_are_checked() -> None:
 
     def run(liar: LyingClient) -> tuple[GroupSum, ...]:
         people = {name: ClientSession(name) for name in "bcd"} | {"a": liar}
-        server = ServerSession(plan, seed=SEED)
+        server = ServerSession(plan, seeds=(SEED,))
         center = {"w": np.zeros(3)}
         requests = server.shares({name: people[name].keys(message) for name, message in server.keys().items()})
         requests = server.masked({name: people[name].shares(message) for name, message in requests.items()})
@@ -328,8 +328,8 @@ def test_a_session_that_lost_its_vector_refuses() -> None:
 
 def test_a_server_cannot_begin_with_a_seed_that_is_not_the_plans() -> None:
     with pytest.raises(ProtocolError, match="hash"):
-        ServerSession(asked(), seed=draw_seed())
+        ServerSession(asked(), seeds=(draw_seed(),))
     with pytest.raises(ProtocolError, match="hash"):
         ServerSession(asked())
     with pytest.raises(ProtocolError, match="hash"):
-        ServerSession(make_plan("abcd"), seed=SEED)
+        ServerSession(make_plan("abcd"), seeds=(SEED,))

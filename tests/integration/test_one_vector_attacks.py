@@ -234,7 +234,7 @@ def played(
 ) -> tuple[GroupSum, ...]:
     """A round in which each client sends one value in every entry, and one may leave at a stage."""
     people = {name: ClientSession(name) for name in plan.clients} | ({} if liar is None else {"a": liar})
-    server = ServerSession(plan, seed=SEED)
+    server = ServerSession(plan, seeds=(SEED,))
 
     def asked(stage: str, requests: Mapping[str, bytes]) -> dict[str, bytes]:
         there = {name: message for name, message in requests.items() if (name, stage) != (gone, at)}
@@ -257,7 +257,7 @@ def test_honest_rounds_at_the_border_of_the_fields_never_fail(short: int, at: st
         *("abc", "abd", "ac"),
         weights=weights,
         encoding=FixedPoint(clip=1.0, fraction_bits=20, ring_bits=64),
-        challenge=seed_hash(SEED),
+        challenges=(seed_hash(SEED),),
     )
     heaviest = sum(weights[name] for name in "abd")
     assert plan.reach == heaviest * 2**20
@@ -280,7 +280,7 @@ def test_one_ring_vector_that_wraps_around_in_one_sum_only_is_two_vectors(fracti
     plan = make_plan(
         *("abcd", "abce"),
         encoding=FixedPoint(clip=most / 2**fraction_bits, fraction_bits=fraction_bits, ring_bits=32),
-        challenge=seed_hash(SEED),
+        challenges=(seed_hash(SEED),),
     )
     values = dict.fromkeys("abcd", 0.0) | {"e": 8 / 2**fraction_bits}
     assert [one.status for one in played(plan, values)] == ["open", "open"]
@@ -300,7 +300,7 @@ def test_one_ring_vector_that_wraps_around_in_one_sum_only_is_two_vectors(fracti
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 63, 64, 71, 73, 80, 1000])
 @pytest.mark.parametrize("filled", [0, 255, None])
 def test_an_answer_of_any_length_costs_its_sender_at_most(length: int, filled: int | None) -> None:
-    plan = make_plan("abcd", "abc", "bcd", challenge=seed_hash(SEED))
+    plan = make_plan("abcd", "abc", "bcd", challenges=(seed_hash(SEED),))
 
     def spoilt(at: str, who: str, reply: bytes) -> bytes:
         if (at, who) != ("agree", "a"):
@@ -320,12 +320,12 @@ def test_an_answer_of_any_length_costs_its_sender_at_most(length: int, filled: i
 
 def test_a_suspended_session_holds_the_vector_until_it_has_answered_and_not_longer() -> None:
     """It lies with the keys and shares of the session, in clear, where only the client can read it."""
-    plan = make_plan("abcd", "abc", challenge=seed_hash(SEED))
+    plan = make_plan("abcd", "abc", challenges=(seed_hash(SEED),))
     people = FOUR.sessions(plan)
     down, _, _ = play(plan, sessions=people, until="agree", seed=SEED)
     committed = people["a"]._committed
     assert committed is not None
-    vector, pad = committed.vector.tobytes(), committed.pad.to_bytes(16, "big")
+    vector, pad = committed.vector.tobytes(), committed.pads[0].to_bytes(16, "big")
     before = people["a"].suspend()
     assert vector in before
     assert pad in before
@@ -342,24 +342,24 @@ def test_two_plans_about_one_local_model_have_two_pads_and_two_questions(ahead: 
     """The difference of two answers would be a product of the vector with a known number, if the pad were the same."""
     seen = []
     for purpose in ("test", "same-round"):
-        plan = make_plan("abcd", "abc", purpose=purpose, challenge=seed_hash(SEED))
+        plan = make_plan("abcd", "abc", purpose=purpose, challenges=(seed_hash(SEED),))
         people = FOUR.sessions(plan)
         play(plan, sessions=people, until="agree", prekeys=drawn(plan) if ahead else None, seed=SEED)
         committed = people["a"]._committed
         assert committed is not None
-        seen.append((committed.pad, products(plan, SEED, [committed.vector])))
+        seen.append((committed.pads[0], products(plan, SEED, [committed.vector])))
     assert seen[0][0] != seen[1][0]
     assert seen[0][1] != seen[1][1]
 
 
 def test_the_question_is_shown_to_nobody_early_and_not_at_all_where_no_sum_is_opened() -> None:
-    plan = make_plan("abcd", "abc", challenge=seed_hash(SEED))
+    plan = make_plan("abcd", "abc", challenges=(seed_hash(SEED),))
     down, up, _ = play(plan, None, until="unmask", seed=SEED)
     early = [*down["keys"].values(), *down["shares"].values(), *down["masked"].values()]
     assert not any(SEED in message for message in [*early, *(one for stage in up.values() for one in stage.values())])
     assert all(SEED in message for message in down["unmask"].values())
     for consortium in (FOUR, None):
-        server = ServerSession(plan, credentials=None if consortium is None else FOUR.of_server(), seed=SEED)
+        server = ServerSession(plan, credentials=None if consortium is None else FOUR.of_server(), seeds=(SEED,))
         people = {name: ClientSession(name) for name in "abcd"} if consortium is None else FOUR.sessions(plan)
         requests = server.shares({name: people[name].keys(some) for name, some in server.keys().items()})
         requests = server.masked({name: people[name].shares(some) for name, some in requests.items()})

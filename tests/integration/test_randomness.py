@@ -59,7 +59,7 @@ def observed() -> tuple[dict[Any, bytes], list[GroupSum], str]:
 
     def tapped(transport: Transport, plan: RoundPlan, parameters: Parameters, **options: Any) -> Any:
         seed = draw_seed()
-        asked = replace(bound(plan, parameters), challenge=seed_hash(seed) if plan.shares_clients else "")
+        asked = replace(bound(plan, parameters), challenges=(seed_hash(seed),) if plan.shares_clients else ())
         with pytest.MonkeyPatch.context() as known:
             known.setattr("fedgt.engine.aggregate.draw_seed", lambda: seed)
             taken = secure_sums(Tapped(transport, asked, kept), plan, parameters, **options)

@@ -203,6 +203,49 @@ class ActiveServer(RuleBasedStateMachine):
         server.mask(attempt)
         self.open(attempt, dropped, None, None, 0, goes_on=True)
 
+    @rule(
+        out=st.lists(few, min_size=2, max_size=2),
+        later=st.lists(few, min_size=1, max_size=2),
+        dropped=st.lists(few, min_size=4, max_size=4),
+        lost=hardly,
+        shift=st.sampled_from([0.0, 0.0, 1e-9]),
+        process=st.integers(0, 1),
+        ahead=st.booleans(),
+        back=st.integers(0, 2),
+    )
+    def stages(
+        self,
+        out: Sequence[set[str]],
+        later: Sequence[set[str]],
+        dropped: Sequence[set[str]],
+        lost: set[str],
+        shift: float,
+        process: int,
+        ahead: bool,
+        back: int,
+    ) -> None:
+        """A plan in two stages, in each of which some are said to have dropped; the second may come after other plans."""
+        self.number += 1
+        server = self.server
+        first, second = (
+            [[name for name in server.names if name not in some_out] for some_out in outs] for outs in (out, later)
+        )
+        if out[0] & out[1]:
+            first = [list(server.names)]
+        plan = server.plan(*first, *second, run="one-equal", round=self.number, stages=(len(first), len(second)))
+        attempt = server.begin(plan, model(1, shift), process=process if self.folder is not None else 0, ahead=ahead)
+        server.share(attempt)
+        server.mask(attempt)
+        if not attempt.vectors:
+            return
+        self.open(attempt, dropped, None, None, 0, goes_on=True)
+        for old in (attempt, self.attempt(back)):
+            if old.stage == 0 and len(old.plan.stages) > 1:
+                server.further(old, silent=lost)
+                server.share(old)
+                server.mask(old)
+                self.open(old, dropped[::-1], None, None, 0, goes_on=True)
+
     @precondition(lambda self: self.server.attempts)
     @rule(back=st.integers(0, 3), silent=hardly, hidden=few, from_whom=hardly, rewound=st.integers(0, 2))
     def vectors(self, back: int, silent: set[str], hidden: set[str], from_whom: set[str], rewound: int) -> None:
@@ -326,7 +369,7 @@ class ActiveServer(RuleBasedStateMachine):
         for index, (alive, gone) in self.server.truth(attempt).items():
             if only is not None and index != only:
                 continue
-            stay = [name for name in alive if name not in dropped[index]]
+            stay = [name for name in alive if name not in dropped[index % len(dropped)]]
             lists[index] = (stay, [*gone, *(set(alive) - set(stay))])
         before = self.server.head
         for _ in range(rewound):
@@ -421,6 +464,20 @@ def without_account(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AgreementLog, "account", lambda self: {})
 
 
+def without_the_stage_before(patch: pytest.MonkeyPatch) -> None:
+    """What was signed in an earlier stage of the same plan does not count."""
+
+    def account(self: Any) -> dict[str, list[Row]]:
+        self.refresh()
+        rows: dict[str, list[Row]] = {}
+        for link in self.links:
+            if link.plan != self.links[-1].plan:
+                rows.setdefault(link.model, []).extend(link.rows)
+        return rows
+
+    patch.setattr(AgreementLog, "account", account)
+
+
 def quorum_of_a_few(patch: pytest.MonkeyPatch) -> None:
     """Counted among those who are left in a group."""
     patch.setattr(fedgt.secagg.signatory, "quorum", lambda clients, *, colluders: 3)
@@ -459,6 +516,7 @@ MUTANTS = (
     without_promise,
     without_promise_when_signing,
     without_account,
+    without_the_stage_before,
     without_inputs,
     near_models_apart,
     weiszfeld_in_general_position,

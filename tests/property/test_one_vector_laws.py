@@ -30,7 +30,7 @@ def plan_of(entries: int, *, ring_bits: int, fraction_bits: int, seed: bytes) ->
         "abc",
         encoding=FixedPoint(clip=8.0, fraction_bits=fraction_bits, ring_bits=ring_bits),
         tensors=(TensorSpec(name="w", shape=(entries,)),),
-        challenge=seed_hash(seed),
+        challenges=(seed_hash(seed),),
     )
 
 
@@ -71,7 +71,7 @@ def test_another_plan_or_seed_asks_another_question() -> None:
     seed, other = bytes(16), bytes(15) + b"\1"
     plan = plan_of(3, ring_bits=32, fraction_bits=16, seed=seed)
     vector = np.arange(1, 5)
-    again = make_plan(*("abcd", "abc"), round=9, challenge=seed_hash(seed))
+    again = make_plan(*("abcd", "abc"), round=9, challenges=(seed_hash(seed),))
     asked = {products(plan, seed, [vector]), products(again, seed, [vector]), products(plan, other, [vector])}
     assert len(asked) == 3
 
@@ -241,7 +241,7 @@ def honest_rounds(design: Design, count: int, seed: int) -> None:
         thresholds=tuple(len(group) for group in groups),
         weights={name: 1 + j for j, name in enumerate(names)},
         encoding=FixedPoint(clip=8.0, fraction_bits=16, ring_bits=64),
-        challenge=seed_hash(question),
+        challenges=(seed_hash(question),),
     )
     field = field_of(plan)
     assert field is not None

@@ -195,6 +195,41 @@ def row(step: Any, halt: str = "", transport: Any = None) -> dict[str, Any]:
     }
 
 
+def staged(run: Any, parameters: Any, transport: Any = None) -> dict[str, Any]:
+    """A round in two stages, by hand: what was open after the first, and in the end, over the federation of a run."""
+    from fedgt.design import from_matrix
+    from fedgt.federation import staged_round
+    from fedgt.grouping import Grouping
+    from fedgt.secagg import PrekeyRequest
+
+    federation, seen = run.federation, []
+    names = tuple(federation.samples)
+    rows = [[1, 1, 0, 0, 0], [0, 0, 1, 1, 1], [1, 0, 1, 0, 0], [0, 1, 0, 1, 1]]
+    if transport is not None:
+        transport.prekeys.request = PrekeyRequest(run=federation.run, round=1, groups=2)
+        transport.meet()
+
+    def go_on(opened: Any) -> bool:
+        seen.append([one.status for one in opened.sums])
+        return True
+
+    taken: Any = staged_round(
+        federation,
+        parameters,
+        round=1,
+        grouping=Grouping(design=from_matrix(rows, name="nested", source="by hand"), clients=names),
+        stages=(2, 2),
+        present=names,
+        go_on=go_on,
+        screening=lambda *_, taken, **more: taken,
+    )
+    return {
+        "first": seen,
+        "status": [[one.purpose, one.status, one.members, dict(one.dropped)] for one in taken.records],
+        "sums": [digest(one.total) if one.total else None for one in taken.sums.sums],
+    }
+
+
 client = client_app(train)
 server = ServerApp()
 
@@ -210,6 +245,10 @@ def main(grid: Grid, context: Context) -> None:
         draft.replace(out)
 
     transport, run = over(grid, context.run_config)
+    if context.run_config.get("staged", False):
+        rows.append(staged(run, initial(float(context.run_config.get("start", 0.0))), transport))
+        write(finished=True)
+        return
     for step, halt in stopping(run, initial(float(context.run_config.get("start", 0.0)))):
         rows.append(row(step, halt, transport))
         write(finished=False)

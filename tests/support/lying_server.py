@@ -33,12 +33,14 @@ from fedgt.secagg import (
 )
 from fedgt.secagg.agreement import OpenedGroup, chain_of, keys_digest, links_to_json, signatures_to_json
 from fedgt.secagg.agreement_log import read_head
-from fedgt.secagg.masks import TAG_BYTES
+from fedgt.secagg.challenge import SEED_BYTES, seed_hash
+from fedgt.secagg.identity import SIGNATURE_BYTES
 from fedgt.secagg.membership import PUBLIC_BYTES
 from fedgt.secagg.messages import (
     GroupPart,
     StageMessage,
     begin_message,
+    order_of,
     plan_message,
     read_stage_message,
     stage_message,
@@ -54,6 +56,11 @@ OBLIGING = replace(ANONYMOUS, last_round=10**40)
 """Of a client that colludes: it does what it is told."""
 Lists = Mapping[int, tuple[Collection[str], Collection[str]]]
 """Group -> (who is said to be alive, who is said to have dropped)."""
+
+
+def seed_of(stage: int) -> bytes:
+    """Of the question of a stage: whoever lies need not draw it."""
+    return bytes([stage]) * SEED_BYTES
 
 
 class LyingServer(Unmasking):
@@ -167,6 +174,8 @@ class LyingServer(Unmasking):
         self.refusals.clear()
         if plan.task == "weiszfeld" and center is None:
             center = {"w": np.zeros(SIZE)}
+        if len(plan.stages) > 1:
+            plan = replace(plan, challenges=tuple(seed_hash(seed_of(stage)) for stage in range(len(plan.stages))))
         plan = replace(plan, inputs={**plan.inputs, **(extra or {})})
         plan = bound(plan, sent, center)
         attempt = Attempt(plan=plan, sent=sent, center=center, process=process, ahead=ahead)
@@ -247,14 +256,34 @@ class LyingServer(Unmasking):
             group=index, members=members, body=b"".join(attempt.keys[index][position] for position in members)
         )
 
+    def further(self, attempt: Attempt, *, silent: Collection[str] = ()) -> None:
+        """The next stage of a plan begins; those that collude do as they are told, whatever was or was not opened."""
+        attempt.stage += 1
+        attempt.ahead = False
+        for name in attempt.plan.clients:
+            if name in attempt.bad:
+                session = attempt.bad[name]
+                session._next = order_of(attempt.plan, signed=True).index("further")
+            if name in silent:
+                continue
+            reply = self.ask(attempt, "further", name, [])
+            if reply is not None:
+                for part in self.read(attempt, "further", name, reply).parts:
+                    position = attempt.plan.groups[part.group].index(name)
+                    attempt.keys.setdefault(part.group, {})[position] = bytes(part.body)
+
+    def now(self, attempt: Attempt, groups: Collection[int]) -> list[int]:
+        """Those of some groups that are of the stage that runs."""
+        return [index for index in attempt.plan.of_stage(attempt.stage) if index in groups]
+
     def share(self, attempt: Attempt, *, silent: Collection[str] = ()) -> None:
         """Everybody's keys go out, encrypted shares come back."""
         if attempt.ahead:
             return
-        parts = [self._keys_part(attempt, index) for index in sorted(attempt.keys)]
+        parts = [self._keys_part(attempt, index) for index in self.now(attempt, attempt.keys)]
         for name in attempt.plan.clients:
             mine = [part for part in parts if self.place(attempt, part.group, name) in part.members]
-            if name in silent or not mine:
+            if name in silent or not (mine or attempt.stage):
                 continue
             reply = self.ask(attempt, "shares", name, mine)
             if reply is not None:
@@ -279,7 +308,7 @@ class LyingServer(Unmasking):
         server = X25519PrivateKey.generate().public_key().public_bytes_raw()
         for name in attempt.plan.clients:
             parts = []
-            for index in sorted(attempt.parcels):
+            for index in self.now(attempt, attempt.parcels):
                 here = self.place(attempt, index, name)
                 group = attempt.plan.groups[index]
                 members = tuple(p for p in attempt.sharers(index) if group[p] not in (hidden or {}).get(name, ()))
@@ -291,7 +320,7 @@ class LyingServer(Unmasking):
                     if other != here
                 )
                 parts.append(GroupPart(group=index, members=members, body=server + body))
-            if name in silent or not parts:
+            if name in silent or not (parts or (attempt.stage and name in attempt.heads)):
                 continue
             attached = b"" if name in attempt.bad else self.missed(attempt, name) if missed is None else missed(name)
             reply = self.ask(attempt, "masked", name, parts, attached)
@@ -299,7 +328,7 @@ class LyingServer(Unmasking):
                 continue
             for part in self.read(attempt, "masked", name, reply).parts:
                 here = attempt.plan.groups[part.group].index(name)
-                vector = np.frombuffer(bytes(part.body)[:-TAG_BYTES], dtype=attempt.plan.encoding.dtype)
+                vector = np.frombuffer(bytes(part.body), dtype=attempt.plan.encoding.dtype, count=attempt.plan.length)
                 attempt.vectors[part.group, here] = vector
                 attempt.seen[part.group, here] = next(one.members for one in parts if one.group == part.group)
 
@@ -348,7 +377,7 @@ class LyingServer(Unmasking):
     def truth(self, attempt: Attempt, groups: Collection[int] | None = None) -> Lists:
         """Who is really alive and who dropped, of the groups that can be opened."""
         plan, lists = attempt.plan, {}
-        for index in sorted(attempt.parcels):
+        for index in self.now(attempt, attempt.parcels):
             sent = [p for p in attempt.sharers(index) if (index, p) in attempt.vectors]
             if len(sent) >= plan.thresholds[index] and (groups is None or index in groups):
                 gone = [p for p in attempt.sharers(index) if p not in sent]
@@ -361,9 +390,10 @@ class LyingServer(Unmasking):
         for name in attempt.heads if by is None else sorted(set(by) & set(self.names)):
             if name in self.bad:
                 continue
-            reply = self.ask(attempt, "agree", name, self.lists_of(attempt, link, name), link.to_json())
+            seed = seed_of(attempt.stage) if attempt.plan.challenges else b""
+            reply = self.ask(attempt, "agree", name, self.lists_of(attempt, link, name), seed + link.to_json())
             if reply is not None:
-                signatures[name] = bytes(self.read(attempt, "agree", name, reply).attached)
+                signatures[name] = bytes(self.read(attempt, "agree", name, reply).attached)[:SIGNATURE_BYTES]
         before = self.known.get(link.digest, (link, {}))[1]
         self.known[link.digest] = (link, {**before, **signatures})
         return self.known[link.digest][1]
@@ -374,7 +404,7 @@ class LyingServer(Unmasking):
         """Ask all that are alive for their shares; honest client -> the groups that it has released shares for."""
         signatures = self.known[link.digest][1] if signatures is None else signatures
         released = {}
-        for name in link.weights:
+        for name in attempt.heads if attempt.plan.challenges else link.weights:
             if name in self.bad:
                 continue
             parts = self.lists_of(attempt, link, name)
@@ -420,7 +450,9 @@ class LyingServer(Unmasking):
     def ask(
         self, attempt: Attempt, stage: str, name: str, parts: Sequence[GroupPart], attached: bytes = b""
     ) -> bytes | None:
-        message = stage_message(attempt.plan, stage, name, parts, attached=attached, identity=self.people.server)
+        message = stage_message(
+            attempt.plan, stage, name, parts, attached=attached, at=attempt.stage, identity=self.people.server
+        )
         if name not in attempt.bad:
             return self.tell(name, stage, message, attempt.process)
         session = attempt.bad[name]
@@ -433,7 +465,9 @@ class LyingServer(Unmasking):
         return reply
 
     def read(self, attempt: Attempt, stage: str, name: str, reply: bytes) -> StageMessage:
-        return read_stage_message(reply[:-64], plan=attempt.plan, stage=stage, client=name, in_place=stage == "masked")
+        return read_stage_message(
+            reply[:-64], plan=attempt.plan, stage=stage, client=name, at=attempt.stage, in_place=stage == "masked"
+        )
 
     def lists_of(self, attempt: Attempt, link: Link, name: str) -> list[GroupPart]:
         """The part of an agreement that one client is asked about."""

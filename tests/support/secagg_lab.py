@@ -126,7 +126,9 @@ def play(
         sessions = (
             {name: ClientSession(name) for name in plan.clients} if consortium is None else consortium.sessions(plan)
         )
-    server = ServerSession(plan, credentials=None if consortium is None else consortium.of_server(), seed=seed)
+    server = ServerSession(
+        plan, credentials=None if consortium is None else consortium.of_server(), seeds=(seed,) if seed else ()
+    )
     stages = STAGES if consortium is None else SIGNED_STAGES
     down: dict[str, dict[str, bytes]] = {}
     if prekeys is None:
@@ -218,7 +220,7 @@ def asked_to_open(
     return stage_message(plan, stage, client, parts, attached=attached, identity=server)
 
 
-def read(plan: RoundPlan, stage: str, client: str, message: bytes) -> StageMessage:
+def read(plan: RoundPlan, stage: str, client: str, message: bytes, *, at: int = 0) -> StageMessage:
     """A message of a signed session, without checking who signed it: what an eavesdropper does."""
     unsigned = message[:-64]
-    return read_stage_message(unsigned, plan=plan, stage=stage, client=client)
+    return read_stage_message(unsigned, plan=plan, stage=stage, client=client, at=at)

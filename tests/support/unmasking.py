@@ -68,6 +68,7 @@ class Attempt:
     vectors: dict[tuple[int, int], Any] = field(default_factory=dict)
     shares: dict[tuple[int, int, str], dict[int, bytes]] = field(default_factory=dict)
     others: dict[str, float] = field(default_factory=dict)
+    stage: int = 0
 
     @property
     def kind(self) -> float:

@@ -73,16 +73,18 @@ def demo(
     if ours.status == "stopped":
         console.print(f"stopped: {ours.reason}", markup=False)
     console.print(f"\n{'':<14}{'top-1 accuracy':>16}{'9s taken for 3s':>18}{'rounds':>8}")
+    nobody = malicious == 0
     for name, one in results.items():
         last = one.rounds[-1]
         top1, attack = 100 * (last.top1_accuracy or 0), 100 * (last.attack_accuracy or 0)
-        console.print(f"{name:<14}{top1:>14.2f} %{attack:>16.2f} %{last.round:>8}")
+        taken = f"{'nobody tries':>18}" if nobody else f"{attack:>16.2f} %"
+        console.print(f"{name:<14}{top1:>14.2f} %{taken}{last.round:>8}")
     console.print(f"\n{_sums(ours)}")
     console.print(
         f"Privacy: {ours.privacy.promised} were promised, {ours.privacy.strict} are proved. No combination of the sums "
         f"about one set of models mixes fewer clients.\n{len(results)} runs took {time.perf_counter() - began:.1f} s."
     )
-    console.print(f"\n{_verdict(ours)}\n{_damage(results, ours)}")
+    console.print(f"\n{_verdict(ours)}" + ("" if nobody else f"\n{_damage(results, ours)}"))
 
 
 def _sums(ours: "RunResult") -> str:
@@ -101,6 +103,9 @@ def _sums(ours: "RunResult") -> str:
 def _verdict(ours: "RunResult") -> str:
     """Who was found, and who was wronged."""
     malicious = [client for client in ours.clients if client.truth == "malicious"]
+    if not malicious:
+        wronged = [client.id for client in ours.clients if client.excluded]
+        return f"Nobody attacks, and {', '.join(wronged) + ' left out' if wronged else 'nobody is left out'}."
     found = sum(client.excluded for client in malicious)
     wronged = [client.id for client in ours.clients if client.truth == "benign" and client.excluded]
     honest = f"{len(wronged)} honest left out: {', '.join(wronged)}" if wronged else "nobody wronged"

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from fedgt.record.result import ClientRow, GradedRow, RoundRow, TestRow
 
 
+_MOST_NAMED = 3
+"""Test rounds in a row that are named one by one."""
+
+
 def print_run(result: "RunResult") -> None:
     """The verdicts, the last accuracies, the privacy account and the warnings, on stdout."""
     from rich.console import Console
@@ -23,7 +27,9 @@ def print_run(result: "RunResult") -> None:
         console.print(printable(f"{result.status}: {result.reason}"), markup=False)
         return
     last = result.rounds[-1]
-    console.print(f"after round {last.round}: {accuracies(last)}")
+    attacked = any(client.truth == "malicious" for client in result.clients)
+    shown = last if attacked else last.model_copy(update={"attack_accuracy": None})
+    console.print(f"after round {last.round}: {accuracies(shown)}")
     privacy = result.privacy
     console.print(
         f"privacy: promised r = {privacy.promised}, achieved {privacy.strict} for every set of local models, "
@@ -48,9 +54,36 @@ def print_verdicts(result: "RunResult") -> None:
     if result.test is None:
         return
     console = Console(highlight=False, soft_wrap=True)
-    console.print(verdict_table(result.tests or (result.test,), result.clients))
+    tests = result.tests or (result.test,)
+    console.print(printable(power_line(tests)), markup=False)
+    console.print(verdict_table(tests, result.clients))
     if result.test.graded is not None:
         console.print(f"evidence: {evidence_line(result.test.graded)}", markup=False)
+    for line in meanings(result.clients):
+        console.print(printable(line), markup=False)
+
+
+def power_line(tests: "Sequence[TestRow]") -> str:
+    """What the tests could have missed, in one line."""
+    known = [(row.shift, row.attackers, test.round) for test in tests for row in test.power]
+    seen = [(shift, attackers, number) for shift, attackers, number in known if isinstance(shift, float)]
+    if not seen:
+        return "could be missed: not known for these tests"
+    number = min(seen)[2]
+    pushes = ", ".join(
+        f"by {'one attacker' if attackers == 1 else f'{attackers} together'} below {shift:.2g}"
+        for shift, attackers, test in sorted(seen, key=lambda one: one[1])
+        if test == number
+    )
+    return f"could be missed: a push {pushes} honest spreads (the test of round {number} names stronger ones 9 times of 10)"
+
+
+def meanings(clients: "Sequence[ClientRow]") -> list[str]:
+    """What the words in the table mean, the most suspicious first."""
+    from fedgt.record.verdict_words import MEANINGS
+
+    said = {client.verdict for client in clients}
+    return [f"{word}: {meaning}" for word, meaning in MEANINGS.items() if word in said]
 
 
 def verdict_table(tests: "Sequence[TestRow]", clients: "Sequence[ClientRow]") -> "Table":
@@ -64,8 +97,7 @@ def verdict_table(tests: "Sequence[TestRow]", clients: "Sequence[ClientRow]") ->
     from rich.text import Text
 
     test = tests[-1]
-    rounds = " and ".join(str(one.round) for one in tests)
-    title = f"group test in round {rounds}: {test.design}"
+    title = f"group test in {_rounds([one.round for one in tests])}: {test.design}"
     title += f", outcomes {test.outcomes}" if test.outcomes else ""
     table = Table(title=Text(printable(title)), title_justify="left")
     table.add_column("client")
@@ -82,9 +114,16 @@ def verdict_table(tests: "Sequence[TestRow]", clients: "Sequence[ClientRow]") ->
         truth = Text(client.truth or "", style="" if right else "bold red")
         style = "yellow" if client.excluded else ""
         name = Text(printable(client.id))
-        row = (name, " ".join(marks) or "none", posterior, Text(client.verdict, style=style))
+        named = f", round {client.decided_in}" if client.excluded and client.decided_in and len(tests) > 1 else ""
+        row = (name, " ".join(marks) or "none", posterior, Text(f"{client.verdict}{named}", style=style))
         table.add_row(*row, *([truth] if simulated else []))
     return table
+
+
+def _rounds(numbers: Sequence[int]) -> str:
+    if len(numbers) > _MOST_NAMED and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"rounds {numbers[0]} to {numbers[-1]}"
+    return f"round {' and '.join(map(str, numbers))}"
 
 
 def _sign(outcomes: str, group: int) -> str:
@@ -99,6 +138,7 @@ def accuracies(row: "RoundRow") -> str:
 
 _STAGES = {
     "keys": "exchanging keys",
+    "further": "asking for more sums",
     "shares": "sharing secrets",
     "masked": "training, masked models",
     "agree": "agreeing on who is alive",

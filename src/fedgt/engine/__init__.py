@@ -1,6 +1,6 @@
 """The engine: carries the messages of secure sums to clients and back, and runs the clients' end."""
 
-from fedgt.engine.aggregate import SecureSums, TakesSums, secure_sums
+from fedgt.engine.aggregate import GoOn, SecureSums, TakesSums, secure_sums
 from fedgt.engine.announced import OnStage
 from fedgt.engine.endpoint import Client, ClientEndpoint, TrainedModel
 from fedgt.engine.prekey_store import PrekeyStore
@@ -11,6 +11,7 @@ __all__ = [
     "Client",
     "ClientEndpoint",
     "Failure",
+    "GoOn",
     "LocalTransport",
     "MeetingTransport",
     "OnStage",

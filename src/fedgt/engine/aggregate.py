@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -25,12 +25,14 @@ class SecureSums:
     """The sums of one plan and what they cost.
 
     Attributes:
-        sums: One per group of the plan, in its order.
+        sums: One per group of the plan, in its order; if not all of its stages were opened, of those that were.
         bytes_up: Bytes of all replies that arrived.
         bytes_down: Bytes of all messages that were sent.
         seconds: Stage -> wall-clock seconds, clients and server together (the last one includes the opening).
         warnings: What the user should know about this plan.
         faults: What groups show about their members.
+        struck: Groups whose sum was open, and is none any more because a member was not seen again in a later stage. This
+            says nothing about anybody.
 
     Examples:
         >>> import numpy as np
@@ -63,6 +65,14 @@ class SecureSums:
     seconds: Mapping[str, float]
     warnings: tuple[str, ...] = ()
     faults: tuple[Fault, ...] = ()
+    struck: tuple[int, ...] = ()
+
+
+GoOn: TypeAlias = Callable[[SecureSums], bool]
+"""What is open by now -> whether the next stage of the plan is opened, too: the rule of a run, or a person.
+
+It is asked between two stages of a plan, never after the last, and while the clients wait. It gets the sums of all stages
+until now, with faults and struck sums taken out of them already, and need not remember anything."""
 
 
 class TakesSums(Protocol):
@@ -79,8 +89,9 @@ class TakesSums(Protocol):
         center: Parameters | None = None,
         credentials: Credentials | None = None,
         agreements: AgreementLog | None = None,
+        go_on: GoOn | None = None,
     ) -> SecureSums:
-        """The sums, one per group of the plan."""
+        """The sums, one per group of the stages that were opened."""
         ...
 
 
@@ -95,16 +106,17 @@ def secure_sums(
     credentials: Credentials | None = None,
     agreements: AgreementLog | None = None,
     prekeys: PrekeyStore | None = None,
+    go_on: GoOn | None = None,
 ) -> SecureSums:
-    """Take the sums of all groups of a plan.
+    """Take the sums of all groups of a plan, stage by stage if it has several.
 
     Args:
         transport: Reaches the clients.
-        plan: What to sum. The hashes of the models are put into it here, and that of a fresh challenge (decision 0021)
-            where a client is in two groups.
+        plan: What to sum. The hashes of the models are put into it here, and that of a fresh challenge for each stage
+            (decisions 0021, 0026) where a client is in two groups.
         parameters: The global model of the round, with the plan's names and shapes.
-        authorise: Asked once before anything is opened: real members per group (empty for a lost group) -> None to open
-            it or the reason to withhold it.
+        authorise: Asked once before anything of a stage is opened: real members per group (empty for a lost group, and for
+            those of other stages) -> None to open it or the reason to withhold it.
         timeout: Seconds per stage after which a silent client counts as dropped.
         center: The current Weiszfeld estimate in the space of updates (zeros at first); for task "weiszfeld" only.
         credentials: The server's identity and the clients' keys. None is anonymous mode, for simulations: nothing is
@@ -113,6 +125,7 @@ def secure_sums(
         prekeys: What the clients published for this round ahead; it is used up, and refilled for the round that the store
             asks for. Stage "begin" then stands for "keys" and "shares", and "finish" for "unmask". None takes the store of
             a `MeetingTransport`; over any other, keys are published in the round itself.
+        go_on: Whether another stage of the plan is opened, asked after each one. None opens the first only.
 
     Returns:
         The sums; a group that is lost or withheld is an erasure with its reason, whatever the clients did.
@@ -153,9 +166,35 @@ def secure_sums(
         prekeys = transport.prekeys
     traffic = _Traffic(transport, timeout, "keys" if prekeys is None else "begin")
     plan = bound(plan, parameters, center)
-    seed = draw_seed() if plan.shares_clients else b""
-    plan = replace(plan, challenge=seed_hash(seed) if seed else "")
-    session = ServerSession(plan, credentials=credentials, agreements=agreements, seed=seed)
+    checked = plan.shares_clients or len(plan.stages) > 1
+    seeds = tuple(draw_seed() for _ in plan.stages) if checked else ()
+    plan = replace(plan, challenges=tuple(map(seed_hash, seeds)))
+    session = ServerSession(plan, credentials=credentials, agreements=agreements, seeds=seeds)
+
+    def opened(requests: Mapping[str, bytes]) -> SecureSums:
+        """The messages that every stage of the plan ends with."""
+        failures = traffic.stream("masked", requests, session.receive)
+        if credentials is None:
+            requests = session.unmask({}, failures, authorise=authorise)
+        else:
+            requests = session.agree({}, failures, authorise=authorise)
+            requests = session.unmask(*traffic.exchange("agree", requests))
+        if prekeys is None:
+            sums = session.results(*traffic.exchange("unmask", requests))
+        else:
+            replies, failures = traffic.exchange("finish", prekeys.requests(requests, credentials))
+            sums = session.results(prekeys.replies(replies), failures)
+        traffic.stop()
+        return SecureSums(
+            sums=sums,
+            bytes_up=traffic.bytes_up,
+            bytes_down=traffic.bytes_down,
+            seconds=MappingProxyType(dict(traffic.seconds)),
+            warnings=() if plan.encoding.warning is None else (plan.encoding.warning,),
+            faults=session.faults,
+            struck=session.struck,
+        )
+
     if prekeys is None:
         requests = _openings(session.keys(), parameters, center, credentials)
         requests = session.shares(*traffic.exchange("keys", requests))
@@ -163,26 +202,12 @@ def secure_sums(
     else:
         requests = _openings(session.begin(prekeys.take()), parameters, center, credentials)
         requests = session.masked(*traffic.exchange("begin", requests))
-    failures = traffic.stream("masked", requests, session.receive)
-    if credentials is None:
-        requests = session.unmask({}, failures, authorise=authorise)
-    else:
-        requests = session.agree({}, failures, authorise=authorise)
-        requests = session.unmask(*traffic.exchange("agree", requests))
-    if prekeys is None:
-        sums = session.results(*traffic.exchange("unmask", requests))
-    else:
-        replies, failures = traffic.exchange("finish", prekeys.requests(requests, credentials))
-        sums = session.results(prekeys.replies(replies), failures)
-    traffic.stop()
-    return SecureSums(
-        sums=sums,
-        bytes_up=traffic.bytes_up,
-        bytes_down=traffic.bytes_down,
-        seconds=MappingProxyType(traffic.seconds),
-        warnings=() if plan.encoding.warning is None else (plan.encoding.warning,),
-        faults=session.faults,
-    )
+    taken = opened(requests)
+    while session.later and go_on is not None and go_on(taken):
+        traffic.begin("further")
+        requests = session.shares(*traffic.exchange("further", session.further()))
+        taken = opened(session.masked(*traffic.exchange("shares", requests)))
+    return taken
 
 
 class _Traffic:
@@ -230,6 +255,10 @@ class _Traffic:
         if isinstance(self._transport, StreamingTransport):
             return self._transport.replies(stage, requests, self._timeout)
         return self._transport.exchange(stage, requests, self._timeout).items()
+
+    def begin(self, stage: str) -> None:
+        """Seconds until now, such as those of a decision, are nobody's; from now on they are those of a stage."""
+        self._stage, self._since = stage, time.perf_counter()
 
     def stop(self) -> None:
         """Close the account of the running stage."""

@@ -30,7 +30,7 @@ from fedgt.types import Parameters
 logger = logging.getLogger(__name__)
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-_STAGES = ("hello", "keys", "shares", "begin", "masked", "agree", "unmask", "finish")
+_STAGES = ("hello", "keys", "shares", "begin", "masked", "agree", "unmask", "finish", "further")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -80,7 +80,8 @@ class ClientEndpoint:
     The client is trained in the first "masked" stage of a (run, round), once; later sums of that round (the test, the
     same-round aggregate, the Weiszfeld iterations) use the same local model. Each (run, round, purpose) is answered
     once; a round before the latest one of its run is refused. Weights, clip, bits and tensors of a run are pinned with
-    its first plan, and may not change.
+    its first plan, and may not change. If the plan has later stages, the masked vector is kept until the next plan comes: a
+    later stage adds it up in other groups, and an endpoint that has lost it refuses.
 
     Args:
         client_id: The id under which the plan names this client.
@@ -164,6 +165,9 @@ class ClientEndpoint:
             return self._session.unmask(payload)
         if stage == "finish":
             return self._finish(self._session, payload)
+        if stage == "further":
+            run, most = self._session.plan.run, self._policy.later_stages
+            return self._session.further(payload, lambda: self._journal.take_part_later(run, most=most))
         raise ProtocolError(f"client {self._id}: there is no stage {stage!r}; {', '.join(_STAGES)} exist")
 
     def suspend(self) -> bytes:
@@ -171,8 +175,9 @@ class ClientEndpoint:
 
         The bytes hold, in clear: of an open session the keys and shares; prekeys of a coming round; until the local model is
         trained the global one; always the pinned terms and the latest round of each run. Of the local model they hold the
-        update as it was masked, until the challenge about it is answered: a round whose model was trained takes no further
-        sums after `resume`. Resume the bytes once: whoever does so twice can be made to answer a stage twice.
+        update as it was masked, until the question of the last stage of its plan is answered or another plan comes. A round
+        whose model was trained takes no sums of another plan after `resume`. Resume the bytes once: whoever does so twice
+        can be made to answer a stage twice.
         """
         state, session = self._round, self._session
         going_on = session is not None and not session.closed
@@ -181,6 +186,7 @@ class ClientEndpoint:
             client=self._id,
             terms=self._terms,
             rounds=self._journal.rounds,
+            later=self._journal.later,
             models=() if self._journal.keeps else self._journal.models,
             seed=self._journal.seed,
             agreements=() if self._journal.keeps or self._log is None else self._log.links,
@@ -210,7 +216,7 @@ class ClientEndpoint:
             raise ProtocolError(f"client {self._id}: only an endpoint without messages can resume another")
         known = Suspended.from_bytes(suspended, client=self._id)
         self._journal.spend(suspended)
-        self._journal.recall(known.rounds, known.models, known.seed)
+        self._journal.recall(known.rounds, known.later, known.models, known.seed)
         if self._log is not None and not self._journal.keeps:
             for link in known.agreements:
                 self._log.append(link)
@@ -396,6 +402,8 @@ class ClientEndpoint:
         session.count_as_one({one.model for one in near})
 
     def _masked(self, session: ClientSession, payload: bytes) -> bytes:
+        if session.later:
+            return session.masked(payload, {})
         state = self._round
         if session.closed or state is None:
             raise ProtocolError(f"client {self._id}: stage 'masked' is refused: the session is over")

@@ -7,12 +7,13 @@ version 3 on guarantee. On a file system that lets two processes make one file, 
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
 from fedgt.engine.nearness import AnsweredModel, new_seed
-from fedgt.errors import ProtocolError, SpecError
+from fedgt.errors import PolicyError, ProtocolError, SpecError
 from fedgt.secagg import AgreementLog, Registry
 from fedgt.secagg.agreement_log import write_once
 
@@ -38,6 +39,8 @@ class RoundJournal:
         """Read what is there."""
         self._path = path
         self._latest: dict[str, int] = {}
+        self._later: dict[str, int] = {}
+        self._counting = threading.Lock()
         self._models: list[AnsweredModel] = []
         self._seed = new_seed()
         if path is not None:
@@ -54,6 +57,11 @@ class RoundJournal:
     def rounds(self) -> Mapping[str, int]:
         """Run -> the latest round that was begun."""
         return MappingProxyType(self._latest)
+
+    @property
+    def later(self) -> Mapping[str, int]:
+        """Run -> in how many later stages of plans this client took part, as far as this process knows."""
+        return MappingProxyType(self._later)
 
     @property
     def seed(self) -> str:
@@ -76,10 +84,14 @@ class RoundJournal:
         """What this client has signed in a consortium."""
         return AgreementLog(registry, None if self._path is None else self._path.with_name(self._path.name + ".agreed"))
 
-    def recall(self, rounds: Mapping[str, int], models: Iterable[AnsweredModel], seed: str) -> None:
+    def recall(
+        self, rounds: Mapping[str, int], later: Mapping[str, int], models: Iterable[AnsweredModel], seed: str
+    ) -> None:
         """Take over what another journal of the same client remembers; a later round that is known here stays."""
         for run, number in rounds.items():
             self._latest[run] = max(number, self._latest.get(run, -1))
+        for run, count in later.items():
+            self._later[run] = max(count, self._later.get(run, 0))
         if self._path is None:
             self._models, self._seed = list(models), seed
 
@@ -99,6 +111,30 @@ class RoundJournal:
         if self._path is not None and number > self.latest(run):
             self._append(self._path, json.dumps([run, number]))
         self._latest[run] = max(number, self._latest.get(run, -1))
+
+    def take_part_later(self, run: str, *, most: int) -> None:
+        """Write down that this client takes part in a later stage of a plan, whichever of its processes does.
+
+        Args:
+            run: The name of the run.
+            most: In how many of them it may.
+
+        Raises:
+            PolicyError: If it has taken part in so many.
+            SpecError: If it cannot be written: nothing must be answered then.
+        """
+        with self._counting:
+            while (count := self._later.get(run, 0)) < most:
+                self._later[run] = count + 1
+                try:
+                    self._once(json.dumps(["later stage", run, count]).encode(), "it was counted already")
+                except ProtocolError:
+                    continue
+                return
+        raise PolicyError(
+            f"{count} later stages of run {run!r} were answered: this is the client's later_stages, and the sums of this "
+            "round stay as they are"
+        )
 
     def answer(self, model: AnsweredModel) -> None:
         """Write down that a local model was trained, before anything of it leaves.

@@ -43,6 +43,7 @@ class Suspended:
         client: Whose it is.
         terms: What is pinned; what was agreed beforehand comes with the arguments.
         rounds: Run -> the latest round that was begun.
+        later: Run -> in how many later stages it took part.
         models: The global models that were answered, if no journal keeps them.
         seed: Of their sketches.
         agreements: What was signed, in order, if no journal keeps it.
@@ -54,6 +55,7 @@ class Suspended:
     client: str
     terms: RunTerms | None
     rounds: Mapping[str, int]
+    later: Mapping[str, int]
     models: tuple[AnsweredModel, ...]
     seed: str
     agreements: tuple[Link, ...]
@@ -70,6 +72,7 @@ class Suspended:
             # A message that changes nothing, such as a spoilt one, must not leave the bytes that were used already.
             "nonce": secrets.token_hex(16),
             "rounds": dict(self.rounds),
+            "later": dict(self.later),
             "models": [one.to_json() for one in self.models],
             "seed": self.seed,
             "agreements": [link.to_json().decode() for link in self.agreements],
@@ -120,6 +123,7 @@ class Suspended:
                 client=client,
                 terms=None if terms is None else RunTerms(**{**terms, "tensors": _tensors(terms["tensors"])}),
                 rounds={run: int(number) for run, number in known["rounds"].items()},
+                later={run: int(number) for run, number in known["later"].items()},
                 models=tuple(AnsweredModel.from_json(line) for line in known["models"]),
                 seed=f"{int(known['seed'], 16):064x}",
                 agreements=tuple(Link.from_json(text) for text in known["agreements"]),

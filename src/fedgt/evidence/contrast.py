@@ -79,15 +79,15 @@ def contrasts(weights: npt.ArrayLike, samples: npt.ArrayLike) -> Contrasts:
     """The contrasts of a test round.
 
     Args:
-        weights: float[groups, clients]: the real weight of each client in each opened sum, 0 for those not in it. Groups
-            that were not opened are left out.
+        weights: float[groups, clients]: the real weight of each client in each opened sum, 0 for those not in it. Of a
+            combination of sums some may be negative, their total must not. Groups that were not opened are left out.
         samples: float[clients]: n_j, for the noise 1/n_j; positive where a client is in some group.
 
     Returns:
         The contrasts; none where fewer than two different group means are open.
 
     Raises:
-        ShapeError: If the shapes do not fit, or a number is negative or not finite.
+        ShapeError: If the shapes do not fit, a number is not finite, or the weights of a group have a negative total.
         DesignError: If a group is empty.
 
     Examples:
@@ -100,12 +100,14 @@ def contrasts(weights: npt.ArrayLike, samples: npt.ArrayLike) -> Contrasts:
     w, n = as_numbers(weights, "weights"), as_numbers(samples, "sample counts")
     if w.ndim != 2 or n.shape != w.shape[1:]:
         raise ShapeError(f"weights of shape {w.shape} with sample counts of shape {n.shape}; [m, n] and [n] are needed")
-    taking_part = (w > 0).any(axis=0)
-    if not (np.isfinite(w).all() and (w >= 0).all() and np.isfinite(n).all() and (n[taking_part] > 0).all()):
-        raise ShapeError("weights must be finite and not negative, and the sample counts of all members positive")
-    if len(w) and (w.sum(axis=1) <= 0).any():
+    taking_part, totals = (w != 0).any(axis=0), w.sum(axis=1)
+    if not (np.isfinite(w).all() and (totals >= 0).all() and np.isfinite(n).all() and (n[taking_part] > 0).all()):
+        raise ShapeError(
+            "weights must be finite, with a total that is not negative, and the sample counts of all members positive"
+        )
+    if len(w) and (totals == 0).any():
         raise DesignError(
-            f"group {int(np.flatnonzero(w.sum(axis=1) <= 0)[0])} has no member (its weights are 0); leave it out"
+            f"group {int(np.flatnonzero(totals == 0)[0])} has no member (its weights are 0); leave it out"
         )
     none = np.zeros((0, len(n)))
     nothing = Contrasts(transform=np.zeros((0, len(w))), shifts=none, noise=none)

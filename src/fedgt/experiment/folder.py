@@ -54,7 +54,7 @@ def run_into(
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     result = run_into(make_spec({"privacy": 4, "federation": {"rounds": 1}}), Path(folder))
         ...     sorted(path.name for path in Path(folder).iterdir())
-        ['log', 'plan.json', 'result.json', 'rounds.csv', 'spec.toml']
+        ['evidence.npz', 'log', 'plan.json', 'result.json', 'rounds.csv', 'spec.toml']
     """
     if overwrite and resume:
         raise SpecError("overwrite begins anew, resume goes on: take one of them")

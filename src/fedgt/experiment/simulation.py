@@ -182,8 +182,8 @@ def simulate(
         validation=validation if spec.method == "fedgt" else None,
         grouping=grouping if spec.method == "fedgt" else None,
         rounds=spec.federation.rounds,
-        screen=spec.screen,
-        decode=spec.decode,
+        screen=spec.screen if spec.method == "fedgt" else None,
+        decode=spec.decode if spec.method == "fedgt" else None,
         weighting=spec.federation.weighting,
         sums=spec.secure_aggregation,
         rfa=spec.rfa if spec.method == "rfa" else None,
@@ -295,7 +295,7 @@ class _Faults:
         return tuple(client for client in self._clients if self._at.get((client, number)) != "absent")
 
     def around(self, client: str, handle: Callable[[str, bytes], bytes]) -> Callable[[str, bytes], bytes]:
-        order = ("keys", "shares", "masked", "unmask")
+        order = ("keys", "shares", "masked", "unmask", "further")
 
         def answer(stage: str, payload: bytes) -> bytes:
             silent = self._at.get((client, self.round))

@@ -218,6 +218,8 @@ _CAME_LATER: Mapping[tuple[str, ...], Any] = {
     ("attack", "further"): [],
     ("failures",): [],
     ("decode", "on_suspicious"): "keep",
+    ("screen", "schedule"): "first",
+    ("screen", "false_exclusions"): 0.05,
 }
 """Keys that the hash leaves out at these values."""
 

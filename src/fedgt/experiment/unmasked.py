@@ -11,7 +11,7 @@ from typing import final
 
 import numpy as np
 
-from fedgt.engine import Client, SecureSums, Transport
+from fedgt.engine import Client, GoOn, SecureSums, Transport
 from fedgt.errors import SpecError
 from fedgt.secagg import AgreementLog, Authorise, Credentials, GroupSum, RoundPlan
 from fedgt.secagg.fixed_point import RingArray
@@ -41,6 +41,7 @@ class UnmaskedSums:
         center: Parameters | None = None,
         credentials: Credentials | None = None,
         agreements: AgreementLog | None = None,
+        go_on: GoOn | None = None,
     ) -> SecureSums:
         """See `fedgt.engine.secure_sums`; transport and timeout are not used.
 
@@ -57,18 +58,22 @@ class UnmaskedSums:
             for start, levels in client_chunks(plan, client, trained.parameters, center, base=parameters):
                 for number in own:
                     totals[number][start : start + levels.size] += levels
-        withheld = authorise(plan.groups)
-        sums = tuple(
-            _sum(plan, number, total, reason)
-            for number, (total, reason) in enumerate(zip(totals, withheld, strict=True))
-        )
-        return SecureSums(
-            sums=sums,
-            bytes_up=0,
-            bytes_down=0,
-            seconds=MappingProxyType({}),
-            warnings=() if plan.encoding.warning is None else (plan.encoding.warning,),
-        )
+        sums: tuple[GroupSum, ...] = ()
+        for stage in range(len(plan.stages)):
+            here = plan.of_stage(stage)
+            asked = tuple(members if group in here else () for group, members in enumerate(plan.groups))
+            withheld = authorise(asked)
+            sums += tuple(_sum(plan, group, totals[group], withheld[group]) for group in here)
+            taken = SecureSums(
+                sums=sums,
+                bytes_up=0,
+                bytes_down=0,
+                seconds=MappingProxyType({}),
+                warnings=() if plan.encoding.warning is None else (plan.encoding.warning,),
+            )
+            if stage + 1 == len(plan.stages) or go_on is None or not go_on(taken):
+                break
+        return taken
 
 
 def _sum(plan: RoundPlan, number: int, total: RingArray, withheld: str | None) -> GroupSum:

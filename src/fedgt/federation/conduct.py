@@ -50,11 +50,11 @@ def judged(
         if client not in result.silent or client in accused:
             continue
         said = f"it has left the secure sums at stage {stage!r} in {times} of its last {WINDOW} rounds"
-        if policies.on_silent == "exclude":
+        if policies.on_silent == "exclude" and client not in state.excluded:
             verdicts.append(_left_out(client, f"{said}, and the policy leaves out whoever does", np.nan))
         else:
             told.append(f"{client}: {said}; kept, as the policy says")
-    named = {one.client: one for one in verdicts}
+    named = {one.client: replace(one, round=coming.round) for one in verdicts}
     after = replace(
         state,
         suspicions=suspicions,
@@ -62,7 +62,7 @@ def judged(
         verdicts=MappingProxyType({**state.verdicts, **named}),
         excluded=state.excluded | set(named),
     )
-    return after, tuple(verdicts), (*(one.reason for one in verdicts), *told)
+    return after, tuple(named.values()), (*(one.reason for one in verdicts), *told)
 
 
 def made_to_wait(

@@ -5,19 +5,15 @@ The round and its decision read a `Finding` and never ask where it comes from.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from fedgt.decode import UNDECIDABLE, Decoding
+from fedgt.defaults import UNDECIDED
 from fedgt.evidence import GradedDecoding
 from fedgt.grouping import Grouping
+from fedgt.record.verdict_words import VerdictName
 from fedgt.types import ERASED, NEGATIVE, POSITIVE, BoolArray, FloatArray, IntArray, Outcomes
-
-VerdictName = Literal["keep", "exclude", "suspicious", "undecided", "untested"]
-"""One meaning each, in the command line, `result.json`, the report and the guides. `keep`: the tests point away from the
-client. `exclude`: they point to it. `suspicious`: it stands out as attackers do, and no harm is shown or the second opinion
-acquits it. `undecided`: they cannot tell. `untested`: it is in no sum with evidence. Who is left out is said beside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -95,10 +91,18 @@ def from_outcomes(grouping: Grouping, outcomes: Outcomes, decoding: Decoding) ->
         suspicious=np.zeros(len(values), dtype=np.bool_),
         undecided=np.zeros(len(values), dtype=np.bool_),
         said=tuple(
-            ("exclude" if decoding.flagged[j] else "keep", counts[j] + _tie(grouping, decoding, j)) for j in columns
+            (_word(bool(decoding.flagged[j]), float(decoding.posterior[j])), counts[j] + _tie(grouping, decoding, j))
+            for j in columns
         ),
         unclear=tuple(f"{count}, and {decoding.reason}" for count in counts),
     )
+
+
+def _word(accused: bool, posterior: float) -> VerdictName:
+    """The verdict where nothing but the posterior tells how sure it is; as sure as graded evidence must be."""
+    if accused:
+        return "exclude" if posterior > 1 - UNDECIDED else "exclude (uncertain)"
+    return "undecided" if posterior >= UNDECIDED else "keep"
 
 
 def _tie(grouping: Grouping, decoding: Decoding, column: int) -> str:
@@ -168,7 +172,12 @@ def _graded(grouping: Grouping, decoding: GradedDecoding, column: int, heard: in
         return "undecided", "it would be malicious if anybody were, but it is not sure enough that anybody is; kept"
     chance = _percent(posterior)
     if decoding.flagged[column]:
-        return "exclude", f"the {heard} sums it is in lie where its poison puts them (probability {chance})"
+        return "exclude", (
+            f"the {heard} sums it is in differ from the others as they would if it pushed them (malicious with probability "
+            f"{chance})"
+        )
+    if decoding.status in ("harmless", "unconfirmed") and posterior >= UNDECIDED:
+        return "undecided", f"it may be one of those who differ (malicious with probability {chance}); kept"
     return "keep", f"nothing in the {heard} sums it is in points to it (malicious with probability {chance})"
 
 

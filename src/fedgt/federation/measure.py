@@ -4,7 +4,7 @@ Here, and nowhere else, group sums become features: the classification layer, wh
 or its margins.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -137,6 +137,7 @@ def measured(
     heard: Mapping[str, int] | None = None,
     seed: int = 0,
     faults: Sequence[Collection[str]] = (),
+    control: Callable[[GradedDecoding], GradedDecoding] | None = None,
 ) -> Measured:
     """Screen and decode, by the kind that the settings name.
 
@@ -151,6 +152,7 @@ def measured(
         seed: Of the clusters' starting positions.
         faults: Sets of clients with at least one in each that has broken the rules of the sums, in this test or before; of
             graded evidence they may explain by others what it says about a client.
+        control: Takes back what graded evidence is not sure enough of, where tests are many.
     """
     if screen.kind != "graded":
         binary = clusters_of(test, validation, screen, seed)
@@ -174,6 +176,7 @@ def measured(
         decoding=decoding,
         faults=np.array([[client in one for client in grouping.clients] for one in faults], dtype=np.bool_),
     )
+    found = found if control is None else control(found)
     return Measured(
         finding=from_posterior(grouping, graded.tested, found, heard),
         screen=graded,
@@ -333,7 +336,7 @@ def _graded(test: GroupMeans, validation: Validation, settings: ScreenSettings, 
             counts=counts,
         ),
         test=by_margins,
-        heard=np.atleast_1d((weights[heard] > 0).any(axis=0)),
+        heard=np.atleast_1d((weights[heard] != 0).any(axis=0)),
     )
     return replace(found, evidence=replace(found.evidence, opinion=opinion))
 

@@ -116,6 +116,8 @@ class Recorder:
         """
         self.halted = halted
         self.history.add(step, state.verdicts)
+        if self._folder is not None:
+            self._folder.keep(step, state)
         self._keep(state)
         if self._folder is not None:
             self._folder.round(step)

@@ -9,6 +9,7 @@ its real weights and its status.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -21,10 +22,11 @@ from fedgt.evidence import (
     GradedScreen,
 )
 from fedgt.federation.checks import check_decoder, check_test
+from fedgt.federation.look import Look
 from fedgt.federation.measure import Measured, group_means, measured, real_rows
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
-from fedgt.federation.sums import RoundResult, joined, mean_update, plus, shown, take, unusable
+from fedgt.federation.sums import RoundResult, Taken, averaged, joined, mean_update, plus, shown, take, unusable
 from fedgt.federation.verdicts import Exclusion, Verdict, exclude
 from fedgt.grouping import Grouping
 from fedgt.privacy import SpanMean, best_in_span, largest_kept_sum
@@ -42,7 +44,8 @@ class ScreeningRound:
 
     Attributes:
         result: The new global model and what was opened.
-        grouping: Who sat where, with the members that each opened sum is really over.
+        grouping: Who is judged and sat where, with the members that each opened sum is really over.
+        seats: The same with those who were excluded before and go on in their groups.
         measured: What the sums say.
         exclusion: What follows.
         final: What follows if no further test round can be held: then undecided clients are decided.
@@ -70,6 +73,7 @@ class ScreeningRound:
 
     result: RoundResult
     grouping: Grouping
+    seats: Grouping
     measured: Measured
     exclusion: Exclusion
     final: Exclusion
@@ -96,7 +100,7 @@ class ScreeningRound:
     @property
     def opened_rows(self) -> list[FloatArray]:
         """The real rows of the test sums that were opened, used or not, float64[clients] each."""
-        column = {client: j for j, client in enumerate(self.grouping.clients)}
+        column = {client: j for j, client in enumerate(self.seats.clients)}
         rows = []
         for record in self.result.records:
             if record.status in ("open", "faulty") and record.purpose.startswith("test"):
@@ -185,14 +189,8 @@ def training_round(
     left = tuple(client for client in whole if client not in part)
     groups = [part] if apart is None or left else apart(part)
     taken = take(federation, parameters, round=round, purpose="training", groups=groups, test=False)
-    opened = [one for one in taken.sums.sums if one.total is not None]
-    updated = parameters
-    if opened:
-        share = {one.group: one.weight / sum(each.weight for each in opened) for one in opened}
-        means = [(share[one.group], mean_update(one)) for one in opened]
-        updated = plus(
-            parameters, {name: np.sum([w * mean[name] for w, mean in means], axis=0) for name in means[0][1]}
-        )
+    opened = any(one.total is not None for one in taken.sums.sums)
+    updated = averaged(parameters, taken.sums.sums)
     notes = (
         (
             f"round {round}: the global model is one that was summed before; {', '.join(left)} sat this round out, so that "
@@ -220,7 +218,9 @@ def screening_round(
     before: Exclusion | None = None,
     last: bool = True,
     seed: int = 0,
+    taken: Taken | None = None,
     missing: Sequence[frozenset[str]] = (),
+    look: Look | None = None,
 ) -> ScreeningRound:
     """The group test: sums of all groups, screen, decode, exclude, and a global model that reveals nothing more.
 
@@ -239,6 +239,8 @@ def screening_round(
         last: Whether no further test round follows: then undecided clients are decided.
         seed: Of the clusters' starting positions.
         missing: That of earlier tests, as in `ScreeningRound`.
+        look: How it is held and judged where there is a test in every round.
+        taken: The sums of the groups of this round, or of the first of them, if they are open already (`staged_round`).
 
     Examples:
         >>> import numpy as np
@@ -264,29 +266,35 @@ def screening_round(
         >>> step.purpose, step.excluded
         ('test', ('site-02', 'site-05', 'site-11'))
     """
-    check_test(federation, parameters, grouping, validation, screen, further=bool(earlier))
+    look = Look() if look is None else look
+    check_test(federation, parameters, grouping, validation, screen, further=bool(earlier) or look.later)
     check_decoder(grouping, screen, decoding)
-    groups = [grouping.members(i, present) for i in range(grouping.design.groups)]
-    taken = take(federation, parameters, round=round, purpose="test", groups=groups, test=True)
+    decoding = look.settings(decoding)
+    if taken is None:
+        groups = look.groups(real_rows(federation, grouping), grouping, present)
+        taken = take(federation, parameters, round=round, purpose="test", groups=groups, test=True)
     sums = taken.sums.sums
     # An outcome speaks about those whose models are in the sum, not about those who were to be in it.
     seen = shown(taken.sums)
-    real = _real_grouping(grouping, sums, seen)
+    seats = _real_grouping(grouping, sums, seen)
     faulty = {group for fault in taken.sums.faults for group in fault.groups}
-    silent = _silent(grouping, present, sums, faulty - seen)
-    means = group_means(federation, sums, parameters, real)
+    # Nothing shows that a struck sum has the vectors that its members would have given later: it is no hearing of them.
+    heard_in = [one for one in sums if one.group not in taken.sums.struck]
+    silent = _silent(grouping, present, heard_in, faulty - seen)
+    judged, means = look.judged(seats, group_means(federation, sums, parameters, seats))
     here = _missing(taken.sums)
-    found = measured(means, real, validation, screen, decoding, earlier, heard, seed, [*missing, *here])
-    last = last or not found.repeatable
-    final = exclude(real, found.finding, decoding, silent=silent, faulty=faulty)
-    decision = final if last else exclude(real, found.finding, decoding, last=False, silent=silent, faulty=faulty)
+    behind = look.unexplained(here if look.standing else [*missing, *here])
+    control = partial(look.controlled, nobody=decoding.nobody)
+    found = measured(means, judged, validation, screen, decoding, earlier, heard, seed, behind, control)
+    last = not look.standing and (last or not found.repeatable)
+    decided = partial(exclude, judged, found.finding, decoding, silent=silent, faulty=faulty, round=round)
+    final = decided()
+    decision = final if last else decided(last=False)
     # Whoever spoils all of its sums must not be spared the test.
     spoilt = frozenset(
         one.client
         for one in decision.verdicts
-        if one.client not in silent
-        and one.verdict == "untested"
-        and any(one.client in some for some in (*missing, *here))
+        if one.client not in silent and one.verdict == "untested" and any(one.client in some for some in behind)
     )
     unheard = bool(faulty) and bool(np.isnan(found.finding.posterior).all())
     undecided = found.repeatable and (unheard or bool(spoilt) or bool(found.finding.undecided.any()))
@@ -294,14 +302,21 @@ def screening_round(
         reason = f"{found.finding.reason}; what was found before stands: {before.reason}"
         decision = final = replace(before, reason=reason)
         undecided = False
-    kept = () if decision.halt else tuple(client for client in decision.kept if client in set(present))
-    updated, note = _revealed_mean(federation, parameters, sums, real, kept, found, decoding)
-    result = taken.result(updated, note)
-    if decoding.after_test in ("same-round", "largest-sum") and not decision.halt:
-        result = _one_more_sum(federation, parameters, result, sums, real, kept, decoding, round=round, seen=seen)
+    kept: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    if look.standing and found.finding.undecidable:
+        lost = (f"round {round} is lost, the global model stays as it was: {found.finding.reason}",)
+    elif not decision.halt:
+        out = look.sits_out(decision, decoding)
+        kept = tuple(client for client in decision.kept if client in set(present) - out)
+    updated, note = _revealed_mean(federation, parameters, sums, seats, kept, found, decoding)
+    result = taken.result(updated, (*lost, *note))
+    if kept and decoding.after_test in ("same-round", "largest-sum"):
+        result = _one_more_sum(federation, parameters, result, sums, seats, kept, decoding, round=round, seen=seen)
     return ScreeningRound(
         result=result,
-        grouping=real,
+        grouping=judged,
+        seats=seats,
         measured=found,
         exclusion=decision,
         final=final,
@@ -313,7 +328,7 @@ def screening_round(
 
 def _real_grouping(grouping: Grouping, sums: Sequence[GroupSum], seen: Collection[int]) -> Grouping:
     """The same seats, with the members that each opened sum is really over; rows of sums that nobody has seen stay."""
-    matrix = grouping.design.matrix.copy()
+    matrix = grouping.design.matrix[: len(sums)].copy()
     column = {client: j for j, client in enumerate(grouping.clients)}
     for one in sums:
         if one.total is not None or one.group in seen:
@@ -325,7 +340,7 @@ def _real_grouping(grouping: Grouping, sums: Sequence[GroupSum], seen: Collectio
 
 def _missing(taken: SecureSums) -> tuple[frozenset[str], ...]:
     """Somebody of each of these sets is behind what is missing; alone in one is who left a sum and is in another."""
-    heard = {client for one in taken.sums for client in one.members}
+    heard = {client for one in taken.sums if one.group not in taken.struck for client in one.members}
     left = {
         client
         for one in taken.sums

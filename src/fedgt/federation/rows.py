@@ -3,16 +3,18 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from fedgt.evidence import GradedDecoding, GradedEvidence
+from fedgt.evidence import GradedDecoding, GradedEvidence, MarginEvidence
 from fedgt.federation.participants import Federation
 from fedgt.federation.round import ScreeningRound
 from fedgt.federation.sums import AggregateRecord
 from fedgt.federation.verdicts import Verdict
+from fedgt.planning import smallest_named_shift
 from fedgt.record.result import (
     AggregateRow,
     ClientRow,
     GradedRow,
     LabelRow,
+    PowerRow,
     PrivacyRow,
     SetRow,
     TestRow,
@@ -73,6 +75,7 @@ def _client_row(
         posterior=json_number(verdict.posterior),
         log_odds=json_number(verdict.log_odds),
         groups=seats,
+        decided_in=verdict.round or None,
         truth=truth,
     )
 
@@ -137,7 +140,29 @@ def test_row(screened: ScreeningRound, number: int, malicious: Collection[str] |
         projection=tuple(json_number(v) for v in screen.projection.tolist()),
         design=grouping.design.name,
         groups=groups,
+        power=_power(screened),
         **row,
+    )
+
+
+def _power(screened: ScreeningRound) -> tuple[PowerRow, ...]:
+    """What one attacker, and a few together, must do to be named by the sums of this round alone."""
+    evidence, decoding = screened.measured.evidence, screened.decoding
+    if not isinstance(decoding, GradedDecoding) or evidence is None:
+        return ()
+    if isinstance(evidence, MarginEvidence):
+        shifts, directions = evidence.shifts, None
+    else:
+        line = evidence.hypotheses[0].shift
+        shifts, directions = line.shifts, line.effective_features
+    largest = len(decoding.count) - 1
+    return tuple(
+        PowerRow(
+            attackers=attackers,
+            shift=smallest_named_shift(shifts, directions=directions, attackers=attackers, largest=largest),
+        )
+        for attackers in (1, 3)
+        if attackers <= largest
     )
 
 

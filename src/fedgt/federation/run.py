@@ -33,6 +33,7 @@ from fedgt.federation.recorder import Recorder, opened
 from fedgt.federation.rfa import rfa_round
 from fedgt.federation.round import ScreeningRound, screening_round, training_round
 from fedgt.federation.run_settings import digest_of, settings_of
+from fedgt.federation.schedule import Standing, agreed_tests, gone
 from fedgt.federation.seats import planned, seated
 from fedgt.federation.settings import DecodeSettings, RfaSettings, ScreenSettings, SumSettings, Weighting
 from fedgt.federation.state import Coming, Purpose, RunState, Step
@@ -152,16 +153,8 @@ class FederationRun:
         self.decode.require_for(self.screen)
         if rounds < 1:
             raise SpecError(f"{rounds} rounds; at least 1 is needed")
-        if not all(1 <= number <= rounds for number in test_rounds):
-            raise SpecError(f"test rounds {sorted(test_rounds)} of {rounds} rounds: numbers from 1 are needed")
-        self._agreed_tests = tuple(sorted(set(test_rounds)))
-        if self._agreed_tests and (
-            given := sorted({"round", "most_rounds", "more_groups"} & self.screen.model_fields_set)
-        ):
-            raise SpecError(
-                f"test rounds {', '.join(map(str, self._agreed_tests))} are agreed beforehand, so no further test follows: "
-                f"leave out screen.{', screen.'.join(given)}, or leave out test_rounds"
-            )
+        self._agreed_tests = agreed_tests(test_rounds, rounds, self.screen)
+        self._standing = Standing.of(self.screen, self.decode, rounds=rounds, tested=validation is not None)
         if unknown := sorted(self._excluded - set(samples)):
             raise SpecError(f"excluded from the beginning, but no client: {', '.join(unknown)}")
         if validation is None and grouping is not None:
@@ -287,7 +280,7 @@ class FederationRun:
         if unknown := sorted(there - set(self.federation.samples)):
             raise SpecError(f"present in round {number}, but no client of this run: {', '.join(unknown)}")
         purpose: Purpose = "weiszfeld" if self.rfa is not None else "test" if number == state.next_test else "training"
-        away = state.excluded if purpose == "test" else state.excluded | state.waiting
+        away = gone(state, self._standing) | (frozenset() if purpose == "test" else state.waiting)
         return Coming(
             round=number,
             purpose=purpose,
@@ -304,6 +297,8 @@ class FederationRun:
         state, tested = self.state, 0 if self.grouping is None else self.grouping.design.groups
         if number > self._recorder.last(state):
             return 0
+        if self._standing is not None:
+            return tested
         held = number - len(state.lost)
         # A fault of the round before makes several training sums of one.
         trained = 1 if number == 1 else max(1, len(self.federation.samples) // self._least)
@@ -343,7 +338,8 @@ class FederationRun:
         missing = () if screening is None else screening.missing
         state, liars, told = judged(state, coming, result, self.decode, missing)
         if screening is not None:
-            state, screening = self._after_test(state, screening)
+            after = self._after_test if self._standing is None else self._standing.after
+            state, screening = after(state, screening)
             # Who was left out by an earlier test is not in this one: the verdict stays.
             news = tuple(v for v in screening.exclusion.verdicts if v.client not in state.excluded)
             state = replace(
@@ -439,7 +435,7 @@ class FederationRun:
         if not isinstance(transport, MeetingTransport):
             return tuple(self.federation.samples)
         self._ask_ahead(number)
-        return transport.meet(without=state.excluded)
+        return transport.meet(without=gone(state, self._standing))
 
     def _ask_ahead(self, number: int) -> None:
         """Have the clients asked for the keys of a coming round, over a transport that brings them ahead."""
@@ -469,6 +465,7 @@ class FederationRun:
             missing=state.suspicions.missing,
             before=state.decided,
             seed=self.seed,
+            look=None if self._standing is None else self._standing.look(state),
             last=not self._next_agreed(coming.round, len(state.lost))
             if self._agreed_tests
             else state.tests + 1 >= self.screen.most_rounds or coming.round >= self._recorder.last(state),

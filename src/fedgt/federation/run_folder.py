@@ -10,9 +10,11 @@
 | `under-way.json` | the last round that was begun; of a real run |
 | `progress.json` | how far the run is; gone when it has ended |
 | `rounds.csv`, `log` | as they grow |
+| `evidence.npz` | what the tests compared, so that the report can decide once more |
 | `result.json` | written last: where it is, the run has ended |
 
-No sum and no client's model is in any of them. What a simulation has sent it sends again: it is gone on with from
+No sum and no client's model is in any of them; of sums `evidence.npz` has scalar products, losses and scores.
+What a simulation has sent it sends again: it is gone on with from
 `state.npz` alone, repeats the round that was under way, and keeps nothing of it at its end.
 """
 
@@ -32,10 +34,12 @@ from fedgt._version import __version__
 from fedgt.durable_file import write_durably
 from fedgt.errors import SpecError
 from fedgt.federation.history import History
+from fedgt.federation.kept_evidence import FILE as EVIDENCE
+from fedgt.federation.kept_evidence import keep_test
 from fedgt.federation.participants import Federation
 from fedgt.federation.run_settings import HOW_IT_IS_DONE
 from fedgt.federation.saved_run import SavedRun
-from fedgt.federation.state import Coming, Step
+from fedgt.federation.state import Coming, RunState, Step
 from fedgt.options import differing
 from fedgt.planning.plan_file import Plan, plan_text
 from fedgt.record.claim import FILE as LOG
@@ -49,7 +53,10 @@ PLAN, SETTINGS, RESULT = "plan.json", "settings.toml", "result.json"
 LEDGER, STATE, UNDER_WAY = "ledger.json", "state.npz", "under-way.json"
 AGREEMENTS = "agreements"
 
-FILES = (PLAN, SETTINGS, LEDGER, STATE, UNDER_WAY, PROGRESS, RESULT, "rounds.csv", "report.html", "report.json")
+FILES = (
+    *(PLAN, SETTINGS, LEDGER, STATE, UNDER_WAY, PROGRESS, RESULT),
+    *(EVIDENCE, "rounds.csv", "report.html", "report.json"),
+)
 """What a run leaves, or left, beside its log."""
 
 
@@ -210,6 +217,10 @@ class RunFolder:
             return int(content["round"]), str(content["purpose"])
         except (ValueError, TypeError, LookupError) as error:
             raise SpecError(f"{self.path / UNDER_WAY} cannot be read ({error}): the folder was changed") from error
+
+    def keep(self, step: Step, state: RunState) -> None:
+        """Keep what a test compared."""
+        keep_test(self.path, step, state)
 
     def save(self, run: SavedRun) -> None:
         """Keep the run after a round, and before the next one begins."""

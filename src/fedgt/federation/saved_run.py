@@ -54,6 +54,7 @@ class SavedRun:
     suspicions: Suspicions
     silences: Silences
     waiting: frozenset[str]
+    odd: frozenset[str]
 
     def state(self, ledger: Ledger) -> RunState:
         """The state between the rounds, with the account that goes on."""
@@ -74,6 +75,7 @@ class SavedRun:
             suspicions=self.suspicions,
             silences=self.silences,
             waiting=self.waiting,
+            odd=self.odd,
         )
 
     def ended(self) -> "SavedRun":
@@ -126,4 +128,5 @@ def saved(state: RunState, *, spec_hash: str, halted: str, rows: str, cpu_second
         suspicions=state.suspicions,
         silences=state.silences,
         waiting=state.waiting,
+        odd=state.odd,
     )

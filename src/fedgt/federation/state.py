@@ -38,6 +38,7 @@ class RunState:
         suspicions: What the faults of the secure sums of all rounds say by now.
         silences: Who has left the sums of the last rounds by itself, and when.
         waiting: Who does not train until a test hears it.
+        odd: With a test in every round: whom the first one found suspicious.
 
     Examples:
         >>> import numpy as np
@@ -68,6 +69,7 @@ class RunState:
     suspicions: Suspicions = field(default_factory=Suspicions)
     silences: Silences = field(default_factory=Silences)
     waiting: frozenset[str] = frozenset()
+    odd: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -77,7 +79,8 @@ class Coming:
     Attributes:
         round: Its number, from 1.
         purpose: `training`, `test` or `weiszfeld`.
-        members: The clients that take part.
+        members: The clients that take part. With a test in every round those are among them who were excluded and go on in
+            their groups, without influence.
         parameters: The global model that they start from.
 
     Examples:

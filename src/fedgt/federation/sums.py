@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedgt.engine import SecureSums, fingerprint
+from fedgt.engine import GoOn, SecureSums, fingerprint
 from fedgt.engine.announced import announced
 from fedgt.errors import SpecError
 from fedgt.federation.participants import Federation
@@ -30,8 +30,8 @@ class AggregateRecord:
         purpose: Why, such as `test-group-3`, `training`, `same-round`.
         members: The clients whose models are in it, sorted.
         weights: Their real weights, in the same order.
-        status: `open`, `faulty` (the server has seen it, and uses it for nothing: a member has broken the rules), `erased`
-            (it could not be opened) or `refused` (the ledger said no).
+        status: `open`, `faulty` (the server has seen it, and uses it for nothing: a member has broken the rules, or was
+            missing in a later stage), `erased` (it could not be opened) or `refused` (the ledger said no).
         reason: Why it is not open; empty when it is.
         dropped: Client -> what happened to it.
         model: SHA-256 of the global model that it is about: sums about one model can be combined, whatever their rounds.
@@ -163,6 +163,8 @@ def take(
     test: bool = False,
     override: bool = False,
     weiszfeld: Weiszfeld | None = None,
+    stages: Sequence[int] = (),
+    go_on: GoOn | None = None,
 ) -> Taken:
     """Ask for secure sums over the given groups, the ledger first; what was asked for is on record whatever comes of it.
 
@@ -175,8 +177,28 @@ def take(
         test: Whether these are test rows, which the cautious account gates too.
         override: The user accepts, by name, that the promise is broken.
         weiszfeld: Sums with weights that the clients compute, instead of those of their sample counts.
+        stages: How many groups each stage opens, in their order; empty opens all at once.
+        go_on: Asked between two stages whether the next one is opened, with the sums of all until now; None opens the first
+            stage only. The clients wait meanwhile.
+
+    Returns:
+        The sums of all groups, or of those of the stages that were opened. Of a later stage, groups that the ledger would
+        refuse already are left out from the start: their sums are erasures.
     """
     weights = {client: federation.weight(client) for group in groups for client in group}
+    booked = {client: float(weight) for client, weight in weights.items()}
+    if weiszfeld is not None:
+        # The server does not know the weights: it books rows in general position.
+        generic = np.random.default_rng([round, weiszfeld.step]).integers(1, 1 << 20, size=len(weights))
+        booked = dict(zip(weights, generic.astype(float).tolist(), strict=True))
+    # Local models trained from one global model may be the same again, whatever the round is called.
+    models = fingerprint(parameters).hex()
+    refused: dict[int, str] = {}
+    if len(stages) > 1:
+        rows = [{client: booked[client] for client in group} for group in groups]
+        foreseen = enumerate(federation.ledger.foresee(rows, models=models, test=test))
+        refused = {i: why for i, why in foreseen if why is not None and i >= stages[0] and groups[i]}
+        groups = [() if i in refused else group for i, group in enumerate(groups)]
     largest = max((sum(weights[client] for client in group) for group in groups), default=0)
     members = max((len(group) for group in groups), default=0)
     how = federation.sums
@@ -201,15 +223,8 @@ def take(
         update_clip=0.0 if weiszfeld is None else how.clip,
         colluders=how.colluders,
         inputs=federation.inputs,
+        stages=tuple(stages),
     )
-    booked = {client: float(weight) for client, weight in weights.items()}
-    if weiszfeld is not None:
-        # The server does not know the weights: it books rows in general position.
-        generic = np.random.default_rng([round, weiszfeld.step]).integers(1, 1 << 20, size=len(weights))
-        booked = dict(zip(weights, generic.astype(float).tolist(), strict=True))
-    refused: dict[int, str] = {}
-    # Local models trained from one global model may be the same again, whatever the round is called.
-    models = fingerprint(parameters).hex()
 
     def authorise(members: tuple[tuple[str, ...], ...]) -> tuple[str | None, ...]:
         rows = [{client: booked[client] for client in group} for group in members]
@@ -227,6 +242,7 @@ def take(
         center=None if weiszfeld is None else weiszfeld.center,
         credentials=federation.credentials,
         agreements=federation.agreements,
+        go_on=go_on,
     )
     if told is not None:
         told(round, purpose, "opened")
@@ -249,6 +265,11 @@ def take(
         f"({_SHOWN[fault.kind]}); no sum of {'it' if len(fault.groups) == 1 else 'them'} is used"
         for fault in sums.faults
     ]
+    warnings += [
+        f"round {round}, {purpose}, group {one.group}: {one.reason}; it is used for nothing"
+        for one in sums.sums
+        if one.group in sums.struck
+    ]
     clipped = sum(one.clipped for one in sums.sums)
     if clipped:
         warnings.append(
@@ -259,8 +280,9 @@ def take(
 
 
 def shown(sums: SecureSums) -> frozenset[int]:
-    """The groups whose sums the server has seen although they are none: a fault of theirs shows in the opened sum."""
-    return frozenset(group for fault in sums.faults if fault.kind in ("range", "vectors") for group in fault.groups)
+    """The groups whose sums the server has seen although they are none: a fault shows in them, or they were struck."""
+    faulty = {group for fault in sums.faults if fault.kind in ("range", "vectors") for group in fault.groups}
+    return frozenset(faulty | set(sums.struck))
 
 
 def _record(
@@ -280,7 +302,7 @@ def _record(
         members=members,
         weights=() if weights is None else tuple(float(weights[client]) for client in members),
         status="open" if one.status == "open" else "faulty" if one.group in seen else lost,
-        reason=one.reason,
+        reason=one.reason if one.members else refused.get(one.group, one.reason),
         dropped=dict(one.dropped),
         model=model,
     )
@@ -323,6 +345,16 @@ def plus(
         name: (values.astype(np.float64) + update[name]).astype(values.dtype) if values.dtype.kind == "f" else values
         for name, values in parameters.items()
     }
+
+
+def averaged(parameters: Parameters, sums: Sequence[GroupSum]) -> Parameters:
+    """The model moved by the weighted mean over everybody in the sums that are open; as it was if none is."""
+    opened = [one for one in sums if one.total is not None]
+    weight = sum(one.weight for one in opened)
+    means = [(one.weight / weight, mean_update(one)) for one in opened]
+    if not means:
+        return parameters
+    return plus(parameters, {name: np.sum([w * mean[name] for w, mean in means], axis=0) for name in means[0][1]})
 
 
 def unusable(what: str, total: GroupSum) -> tuple[str, ...]:

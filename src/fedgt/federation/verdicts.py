@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedgt.errors import RunHaltedError
-from fedgt.federation.findings import Finding, VerdictName
+from fedgt.federation.findings import Finding
 from fedgt.federation.settings import DecodeSettings, OnUntested
 from fedgt.grouping import Grouping
+from fedgt.record.verdict_words import VerdictName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,13 +18,13 @@ class Verdict:
 
     Attributes:
         client: Its id.
-        verdict: `keep`, `exclude`, `suspicious` (it stands out, but no harm is shown), `undecided` (the tests cannot tell)
-            or `untested` (in no group with an outcome).
+        verdict: One of the words of `fedgt.record.verdict_words.MEANINGS`.
         excluded: Whether it is left out from now on.
         reason: Why, in plain words.
         posterior: P(malicious | t); NaN when nothing was tested.
         log_odds: log P(benign | t) - log P(malicious | t) in nats; NaN when nothing was tested.
         groups: Its groups, 0-based.
+        round: The round in which this was decided; 0 if nobody has said.
 
     Examples:
         >>> from fedgt.federation import Verdict
@@ -47,6 +48,7 @@ class Verdict:
     posterior: float
     log_odds: float
     groups: tuple[int, ...]
+    round: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,7 @@ def exclude(
     last: bool = True,
     silent: Mapping[str, str] | None = None,
     faulty: Collection[int] = (),
+    round: int = 0,
 ) -> Exclusion:
     """Turn what a test found into exclusions; there is no silent "keep everybody".
 
@@ -111,6 +114,7 @@ def exclude(
         silent: Client -> what happened, for those who took no part in the test through their own doing.
         faulty: The groups whose sums are not used because a member has broken the rules: to be in one is no reason to be
             left out, and if nothing can be compared without them, the run does not stop.
+        round: The round of the test, for the record.
 
     Examples:
         >>> from fedgt import DecodeSettings, ErrorRates, Grouping, Outcomes, named_design
@@ -137,6 +141,7 @@ def exclude(
             settled=settled,
             silent=silent or {},
             faulty=faulty,
+            round=round,
         )
         for column in range(grouping.design.clients)
     )
@@ -180,10 +185,11 @@ def _verdict(
     settled: bool,
     silent: Mapping[str, str],
     faulty: Collection[int],
+    round: int,
 ) -> Verdict:
     client, groups = grouping.clients[column], grouping.design.groups_of(column)
     name, reason = finding.said[column]
-    left_out = name == "exclude"
+    left_out = name in ("exclude", "exclude (uncertain)")
     if not finding.heard[column]:
         # Nobody is singled out when nobody could be tested.
         policy = policies.on_untested if follow else "keep"
@@ -197,6 +203,7 @@ def _verdict(
     elif finding.undecided[column]:
         evades = client in silent and policies.on_untested != "keep"
         left_out = evades or (decides and bool(finding.flagged[column]))
+        name = "exclude (uncertain)" if left_out else name
         reason += (
             f"; took no part in the further test: {silent[client]}; left out, as the policy says"
             if evades
@@ -212,6 +219,7 @@ def _verdict(
         posterior=float(finding.posterior[column]),
         log_odds=float(finding.log_odds[column]),
         groups=groups,
+        round=round,
     )
 
 

@@ -11,6 +11,8 @@ from fedgt.errors import ProtocolError
 MESSAGE_TYPES = {
     "hello": "query.fedgt_hello",
     "begin": "query.fedgt_begin",
+    "further": "query.fedgt_further",
+    "shares": "query.fedgt_shares",
     "masked": "train.fedgt_masked",
     "agree": "query.fedgt_agree",
     "finish": "query.fedgt_finish",

@@ -11,6 +11,7 @@ from fedgt.planning.evaluation import Evaluation, Figures, Memory
 from fedgt.planning.expected import ExpectedErrors, expected, least_wrong
 from fedgt.planning.graded_search import GradedDesign, certify, search_graded
 from fedgt.planning.margin import Margin, draw_trials, margin, wrong_under_noise
+from fedgt.planning.named_shift import smallest_named_shift
 from fedgt.planning.nested_groups import nested_groups
 from fedgt.planning.picture import draw_tradeoff
 from fedgt.planning.plan_file import Plan, make_plan, plan_schema, read_plan, write_plan
@@ -53,6 +54,7 @@ __all__ = [
     "require_possible",
     "search",
     "search_graded",
+    "smallest_named_shift",
     "ties",
     "write_plan",
     "wrong_under_noise",

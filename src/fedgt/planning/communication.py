@@ -17,7 +17,7 @@ from fedgt.errors import ShapeError
 from fedgt.secagg import FixedPoint, Link, RoundPlan, TensorSpec, default_threshold, fit_fixed_point
 from fedgt.secagg.agreement import OpenedGroup, signatures_to_json
 from fedgt.secagg.agreement_log import Head, head_bytes
-from fedgt.secagg.challenge import SEED_BYTES, pad_bytes
+from fedgt.secagg.challenge import SEED_BYTES, field_of, pad_bytes
 from fedgt.secagg.frames import pack
 from fedgt.secagg.identity import SIGNATURE_BYTES
 from fedgt.secagg.masks import KEY_BYTES, TAG_BYTES
@@ -134,11 +134,11 @@ def plan_bytes(
         signed: With identities, or in anonymous mode.
         float_bytes: 2, 4 or 8: how the server sends the model.
     """
-    challenge = _NO_DIGEST if plan.shares_clients else ""
-    plan = replace(plan, inputs={**plan.inputs, "model": _NO_DIGEST}, challenge=challenge)
+    challenges = (_NO_DIGEST,) if plan.shares_clients else ()
+    plan = replace(plan, inputs={**plan.inputs, "model": _NO_DIGEST}, challenges=challenges)
     signature = SIGNATURE_BYTES if signed else 0
     public = PUBLIC_BYTES + signature
-    vector = plan.length * plan.encoding.dtype.itemsize + pad_bytes(plan) + (TAG_BYTES if signed else 0)
+    vector = plan.length * plan.encoding.dtype.itemsize + (TAG_BYTES if signed else 0)
     stages = SIGNED_STAGES if signed else STAGES
     attached = _attached(plan) if signed else {"unmask": _question(plan)}
     opening = _opening(plan, float_bytes, signature)
@@ -149,7 +149,7 @@ def plan_bytes(
         replies = {
             "keys": dict.fromkeys(groups, public),
             "shares": {group: shared_bytes(size) for group, size in sizes.items()},
-            "masked": dict.fromkeys(groups, vector),
+            "masked": {group: vector + pad_bytes(plan, group) for group in groups},
             "agree": dict.fromkeys(groups, 0),
             "unmask": {group: SHARE_BYTES * size for group, size in sizes.items()},
         }
@@ -171,7 +171,8 @@ def plan_bytes(
 
 def _question(plan: RoundPlan) -> tuple[int, int]:
     """Bytes of the answer to the plan's challenge, and of its seed."""
-    return pad_bytes(plan), SEED_BYTES if plan.challenge else 0
+    chosen = field_of(plan)
+    return (0, 0) if chosen is None else (chosen.size, SEED_BYTES)
 
 
 def _attached(plan: RoundPlan) -> dict[str, tuple[int, int]]:

@@ -150,6 +150,16 @@ class Ledger:
             self._record(opened, models=models, test=test, overridden=overridden)
         return verdicts
 
+    def foresee(self, rows: Sequence[Row], *, models: str, test: bool) -> tuple[str | None, ...]:
+        """What `permit` would say to these sums by what is known here; nothing is recorded, and nothing permitted.
+
+        Args:
+            rows: As in `permit`.
+            models: As in `permit`.
+            test: As in `permit`.
+        """
+        return self._decide([self._vector(row) for row in rows], models=models, test=test, override=False)[0]
+
     def _decide(
         self, vectors: Sequence[FloatArray], *, models: str, test: bool, override: bool
     ) -> tuple[tuple[str | None, ...], list[FloatArray], bool]:

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fedgt.defaults import NO_LIMIT
 from fedgt.durable_file import write_durably
+from fedgt.record.verdict_words import VerdictName
 
 SCHEMA_VERSION = 1
 
@@ -55,11 +56,14 @@ class ClientRow(_Row):
 
     id: str
     excluded: bool
-    verdict: Literal["keep", "exclude", "suspicious", "undecided", "untested"]
+    verdict: VerdictName = Field(description="What each word means: `fedgt.record.verdict_words.MEANINGS`.")
     reason: str
     posterior: JsonNumber = Field(description="P(malicious | outcomes); null when nothing was tested.")
     log_odds: JsonNumber = Field(description="log P(benign | t) - log P(malicious | t), in nats.")
     groups: tuple[int, ...] = Field(description="0-based groups of the last test that the client sits in.")
+    decided_in: int | None = Field(
+        None, description="The round of this verdict: of a client that is left out, the one in which it was named."
+    )
     truth: Truth | None = None
 
 
@@ -141,6 +145,16 @@ class LabelRow(_Row):
     p_values: tuple[float, ...] = Field(description="Corrected for the number of classes (Holm).")
 
 
+class PowerRow(_Row):
+    """How weak an attack the sums of a test would still have shown, found by simulation (`smallest_named_shift`)."""
+
+    attackers: int = Field(description="How many push together, at random places.")
+    shift: JsonNumber = Field(
+        description="The smallest common push with which all of them are named in 9 of 10 placements, in units of the "
+        "honest spread: an honest client's typical distance from the mean. Null where nothing up to 100 is named."
+    )
+
+
 class GradedRow(_Row):
     """Graded evidence of a test round (together with earlier ones)."""
 
@@ -181,6 +195,9 @@ class TestRow(_Row):
         description="Members who are really in each sum (by the design if not opened)."
     )
     graded: GradedRow | None = None
+    power: tuple[PowerRow, ...] = Field(
+        (), description="What could have been missed; empty where nothing was compared, and for one bit a group."
+    )
 
 
 class RunResult(_Row):

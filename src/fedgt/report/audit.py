@@ -12,7 +12,10 @@ from typing import Any
 import tomli_w
 
 from fedgt._version import __version__
+from fedgt.record.verdict_words import MEANINGS
 from fedgt.report.charts import curves, scatter
+from fedgt.report.first_page import first_page
+from fedgt.report.first_picture import first_picture
 from fedgt.report.limits import limits
 from fedgt.report.privacy_part import privacy_account
 from fedgt.report.reading import RunRecord, read_run
@@ -39,6 +42,7 @@ _KNOWN_TEST_FIELDS = {
     "groups",
     "kind",
     "graded",
+    "power",
 }
 _KNOWN_GRADED_FIELDS = {
     "against_nobody",
@@ -51,7 +55,7 @@ _KNOWN_GRADED_FIELDS = {
     "label",
 }
 _SIMULATION_SECTIONS = ("attack", "faults")
-_ORDER = {"exclude": 0, "suspicious": 1, "undecided": 2, "untested": 3, "keep": 4}
+_ORDER = {word: place for place, word in enumerate(MEANINGS)}
 
 
 def audit(folder: Path) -> dict[str, Any]:
@@ -85,31 +89,37 @@ def audit_record(record: RunRecord) -> dict[str, Any]:
     result = record.result
     simulation = is_simulation(result)
     setup = record.setup
-    checked = recheck(result, None if setup is None else setup.decode, record.spec_matches)
+    known = (None, None) if setup is None else (setup.decode, setup.screen)
+    checked = recheck(result, known[0], record.spec_matches, known[1], record.kept)
     verdicts = _verdicts(result, checked, simulation=simulation)
     test = None if result["test"] is None else _test(record, checked, simulation=simulation)
     tests = result.get("tests") or ([result["test"]] if result["test"] else [])
-    rounds = [_round(row, simulation=simulation) for row in result["rounds"]]
+    attacked = simulation and any(client.get("truth") == "malicious" for client in result["clients"])
+    rounds = [_round(row, attacked=attacked) for row in result["rounds"]]
+    again = {key: checked[key] for key in ("status", "reason", "largest_difference")}
+    privacy = privacy_account(result)
     return {
         "schema_version": REPORT_SCHEMA_VERSION,
         "simulation": simulation,
+        "first_page": first_page(result, verdicts, again, privacy),
         "run": _run(record),
-        "summary": _summary(result, verdicts, rounds),
+        "summary": _summary(result, verdicts, rounds) | (_truth(verdicts) if simulation else {}),
         "verdicts": verdicts,
         "test": test,
         "tests": [
             {key: one[key] for key in ("round", "design", "status", "outcomes", "reason")}
-            | {"groups": len(one["groups"])}
+            | {"groups": len(one["groups"]), "power": [dict(row) for row in one.get("power") or ()]}
             for one in tests
         ],
-        "recheck": {key: checked[key] for key in ("status", "reason", "largest_difference")},
+        "recheck": again,
         "rounds": rounds,
-        "privacy": privacy_account(result),
+        "privacy": privacy,
         "incidents": _incidents(result),
         "communication": _communication(result),
         "limits": limits(result, simulation=simulation, binary=test is not None and test["binary"]),
         "specification": _specification(record, simulation=simulation),
         "figures": {
+            "first": first_picture(result, verdicts),
             "curves": curves(rounds, [one["round"] for one in tests]),
             "scatter": None if test is None else scatter(test["groups"]),
         },
@@ -154,11 +164,23 @@ def _summary(
         "excluded": [one["client"] for one in verdicts if one["excluded"]],
         "excluded_count": sum(1 for one in verdicts if one["excluded"]),
         "undecided_count": sum(1 for one in verdicts if one["verdict"] == "undecided"),
+        "uncertain_count": sum(1 for one in verdicts if one["verdict"] == "exclude (uncertain)"),
+        "suspicious_count": sum(1 for one in verdicts if one["verdict"] == "suspicious"),
         "untested_count": sum(1 for one in verdicts if one["verdict"] == "untested"),
         "opened": len(opened),
         "asked": len(result["aggregates"]),
         "top1_accuracy": None if last is None else last["top1_accuracy"],
         "warnings": len(result["warnings"]),
+    }
+
+
+def _truth(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """How right it was, which only a simulation knows."""
+    malicious = [one for one in verdicts if one["truth"] == "malicious"]
+    return {
+        "really_malicious": len(malicious),
+        "found": sum(1 for one in malicious if one["excluded"]),
+        "wronged": sum(1 for one in verdicts if one["excluded"] and one["truth"] == "benign"),
     }
 
 
@@ -170,6 +192,7 @@ def _verdicts(result: Mapping[str, Any], checked: Mapping[str, Any], *, simulati
         row = {
             "client": client["id"],
             **{key: client[key] for key in ("verdict", "excluded", "reason", "posterior", "log_odds")},
+            "decided_in": client.get("decided_in"),
             "groups": [
                 {"group": group, "outcome": OUTCOME_WORDS[outcomes[group]] if outcomes else None}
                 for group in client["groups"]
@@ -281,8 +304,9 @@ def _flatten(name: str, value: Any, rows: list[dict[str, Any]]) -> None:
         rows.append({"name": name, "values": [" ".join(map(str, v)) if isinstance(v, list) else v for v in values]})
 
 
-def _round(row: Mapping[str, Any], *, simulation: bool) -> dict[str, Any]:
-    kept = {key: value for key, value in row.items() if simulation or key != "attack_accuracy"}
+def _round(row: Mapping[str, Any], *, attacked: bool) -> dict[str, Any]:
+    """Where nobody attacks, how often an attack had its way is no number."""
+    kept = {key: value for key, value in row.items() if attacked or key != "attack_accuracy"}
     kept.setdefault("loss", None)
     kept.setdefault("clipped", None)
     return kept
@@ -313,8 +337,8 @@ def _absent(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     if result["method"] == "oracle":  # it leaves the attackers out from the start
         return []
     clients = {client["id"] for client in result["clients"]}
-    left_out = {client["id"] for client in result["clients"] if client["excluded"]}
-    # With several test rounds the record does not say after which a client was left out: the first gives the benefit.
+    left_out = {client["id"]: client.get("decided_in") for client in result["clients"] if client["excluded"]}
+    # A record that does not say in which round a client was left out: the first test gives the benefit.
     tests = result.get("tests") or ([result["test"]] if result["test"] else [])
     tested = min((one["round"] for one in tests), default=None)
     # A round that was lost says nothing about who was there.
@@ -323,10 +347,11 @@ def _absent(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     for row in result["aggregates"]:
         if row["round"] in held:
             seen.setdefault(row["round"], set()).update(row["members"], row["dropped"])
-    clients -= left_out - set().union(*seen.values())  # left out from the beginning
+    clients -= set(left_out) - set().union(*seen.values())  # left out from the beginning
     absent = []
     for number, there in sorted(seen.items()):
-        expected = clients - (left_out if tested is not None and number > tested else set())
+        since = {client: tested if named is None else named for client, named in left_out.items()}
+        expected = clients - {client for client, named in since.items() if named is not None and number > named}
         # A further test has no row for clients that are decided: they are there all the same.
         if held[number] < len(expected) and (missing := sorted(expected - there)):
             absent.append({"round": number, "clients": missing})

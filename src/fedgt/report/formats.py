@@ -9,6 +9,7 @@ _PATTERNS = {
     "plain": (".0f", 1, ""),
     "nats": ("+.2f", 1, ""),
     "percent": (".2f", 100, " %"),
+    "share": (".0f", 100, " %"),
     "tick": (".6g", 1, ""),
     "percent-tick": (".6g", 100, " %"),
     "number": (".4g", 1, ""),
@@ -24,7 +25,8 @@ def written(value: Any, kind: str) -> str:
     Args:
         value: An int or float, "inf", "-inf" or None (unknown).
         kind: `count` (1,234), `plain` (a name that is a number), `probability` (four places), `nats` (two places and sign),
-            `percent` (a fraction as per cent), `bytes` (decimal units), `number` (four significant digits), `tick` and
+            `percent` and `share` (a fraction as per cent, with two places and none), `bytes` (decimal units), `number`
+            (four significant digits), `tick` and
             `percent-tick` for axes.
     """
     if value is None:

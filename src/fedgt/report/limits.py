@@ -14,7 +14,8 @@ def limits(result: Mapping[str, Any], *, simulation: bool, binary: bool) -> list
             "shown to be harmless."
         )
     else:
-        said += _about_the_test(test, binary=binary)
+        tested = {one["round"] for one in result.get("tests") or (test,)}
+        said += _about_the_test(test, binary=binary, always=tested >= {one["round"] for one in result["rounds"]})
     said += [
         "Secure sums hide single updates. A client that sends different vectors to the groups of one round is noticed, but "
         "not always which client it was.",
@@ -42,9 +43,11 @@ def limits(result: Mapping[str, Any], *, simulation: bool, binary: bool) -> list
     return said
 
 
-def _about_the_test(test: Mapping[str, Any], *, binary: bool) -> list[str]:
+def _about_the_test(test: Mapping[str, Any], *, binary: bool, always: bool) -> list[str]:
     said = [
-        "Clients were tested in the rounds named above. One that behaves well then and attacks later is not found.",
+        "Clients were tested in every round. One that attacks after the last of them is not found."
+        if always
+        else "Clients were tested in the rounds named above. One that behaves well then and attacks later is not found.",
         "An attack that does not show on the server's validation data does not show in the test.",
     ]
     if binary:

@@ -19,8 +19,11 @@ from pydantic import ValidationError
 
 from fedgt.errors import SpecError
 from fedgt.experiment import read_spec
+from fedgt.federation.kept_evidence import KeptEvidence, read_kept
 from fedgt.federation.run_settings import digest_of
-from fedgt.federation.settings import DecodeSettings
+from fedgt.federation.settings import DecodeSettings, ScreenSettings
+from fedgt.record.claim import PROGRESS
+from fedgt.record.progress import read_progress
 from fedgt.record.result import SCHEMA_VERSION, RunResult
 from fedgt.text_file import decoded, read_content, read_text
 
@@ -34,6 +37,7 @@ class RunRecord:
         result_hash: SHA-256 of the file, hexadecimal.
         plan_hash: The same of `plan.json`; None when there is none.
         setup: How the run was set up; None when neither `spec.toml` nor `settings.toml` is there.
+        kept: What its tests compared; None when it is not there, or cannot be read.
 
     Examples:
         >>> import tempfile
@@ -51,6 +55,7 @@ class RunRecord:
     result_hash: str
     plan_hash: str | None
     setup: "Setup | None"
+    kept: KeptEvidence | None = None
 
     @property
     def spec_matches(self) -> bool | None:
@@ -66,6 +71,7 @@ class Setup:
         file: `spec.toml` of a simulation, `settings.toml` of a real run.
         text: What it says.
         digest: Its hash, as results have it.
+        screen: How groups were tested.
         decode: How suspects were named.
         rounds: How many were planned.
         data: The name of the data set, of a simulation.
@@ -74,6 +80,7 @@ class Setup:
     file: str
     text: str
     digest: str
+    screen: ScreenSettings
     decode: DecodeSettings
     rounds: int
     data: str | None
@@ -86,7 +93,8 @@ def read_run(folder: Path) -> RunRecord:
         folder: As `fedgt run --out` or `FederationRun(folder=...)` leaves it; all but the result may be missing.
 
     Raises:
-        SpecError: If there is no readable `result.json`, or its content cannot be a result (the message names the key).
+        SpecError: If there is no readable `result.json` (of an interrupted run it says how to go on), or its content cannot
+            be a result (the message names the key).
 
     Examples:
         >>> import tempfile
@@ -101,7 +109,7 @@ def read_run(folder: Path) -> RunRecord:
     """
     path = folder / "result.json"
     if not path.is_file():
-        raise SpecError(f"{folder} holds no result.json; give a run folder, of a run that has ended")
+        raise SpecError(_no_result(folder))
     try:
         content = path.read_bytes()
         raw = json.loads(decoded(content, str(path)), parse_constant=_no_constant)
@@ -115,7 +123,32 @@ def read_run(folder: Path) -> RunRecord:
         result_hash=hashlib.sha256(content).hexdigest(),
         plan_hash=hashlib.sha256(read_content(plan, "plan")).hexdigest() if plan.exists() else None,
         setup=_setup(folder),
+        kept=_kept(folder),
     )
+
+
+def _no_result(folder: Path) -> str:
+    """Why there is nothing to report yet, and what to do."""
+    if not (folder / PROGRESS).exists():
+        return f"{folder} holds no result.json; give a run folder, of a run that has ended"
+    progress = read_progress(folder)
+    done = f"{progress.finished} of {progress.rounds} rounds are done"
+    if progress.state == "running":
+        return f"the run in {folder} is at work, {done}: wait for its end, `fedgt watch {folder}` shows how far it is"
+    how = (
+        f"`fedgt run {folder / 'spec.toml'} --out {folder} --resume`"
+        if (folder / "spec.toml").exists()
+        else f"start the same FederationRun with folder={str(folder)!r} and resume=True"
+    )
+    return f"the run in {folder} was interrupted, {done}, and a report is made of a run that has ended. To go on: {how}"
+
+
+def _kept(folder: Path) -> KeptEvidence | None:
+    """The report is about the result; without this it says that the decision was not made again."""
+    try:
+        return read_kept(folder)
+    except SpecError:
+        return None
 
 
 def _setup(folder: Path) -> Setup | None:
@@ -126,6 +159,7 @@ def _setup(folder: Path) -> Setup | None:
             file=path.name,
             text=_harmless(read_text(path, "specification")),
             digest=spec.digest,
+            screen=spec.screen,
             decode=spec.decode,
             rounds=spec.federation.rounds,
             data=spec.data.name,
@@ -140,6 +174,7 @@ def _setup(folder: Path) -> Setup | None:
             file=path.name,
             text=_harmless(text),
             digest=digest_of(settings),
+            screen=ScreenSettings(**settings["screen"]),
             decode=DecodeSettings(**settings["decode"]),
             rounds=int(settings["rounds"]),
             data=None,

@@ -22,8 +22,10 @@ from fedgt.decode import (
 )
 from fedgt.design import Design, from_matrix
 from fedgt.errors import FedGTError
-from fedgt.federation.settings import DecodeSettings
+from fedgt.federation.kept_evidence import KeptEvidence
+from fedgt.federation.settings import DecodeSettings, ScreenSettings
 from fedgt.record.result import json_number
+from fedgt.report.recheck_graded import recheck_graded
 from fedgt.types import NEGATIVE, POSITIVE, ErrorRates, Outcomes
 
 WIDEST, WIDEST_EXPLAINED = 15, 13
@@ -37,13 +39,21 @@ _AGREE = 1e-6
 _DECODABLE = ("count", "delta", "bayes", "map", "published-count", "published-delta")
 
 
-def recheck(result: Mapping[str, Any], settings: DecodeSettings | None, matches: bool | None) -> dict[str, Any]:
-    """Decode the recorded outcomes once more.
+def recheck(
+    result: Mapping[str, Any],
+    settings: DecodeSettings | None,
+    matches: bool | None,
+    screen: ScreenSettings | None = None,
+    kept: KeptEvidence | None = None,
+) -> dict[str, Any]:
+    """Decode the recorded outcomes once more, or decide the kept evidence again.
 
     Args:
         result: `result.json`.
         settings: How suspects were named in the run.
         matches: Whether the hash of the file that they are from is the recorded one.
+        screen: How groups were tested.
+        kept: What the tests compared, of graded evidence.
 
     Returns:
         `status`: `same` (every posterior and every accusation), `different`, or `not-made`; `reason`; and, where they could
@@ -54,6 +64,11 @@ def recheck(result: Mapping[str, Any], settings: DecodeSettings | None, matches:
     hindrance = _hindrance(result, settings, matches)
     if hindrance or settings is None:
         return _not_made(hindrance)
+    if not is_binary(result["test"]) and screen is None:
+        return _not_made("the run folder does not say how groups were tested")
+    if screen is not None and not is_binary(result["test"]):
+        status, reason, largest = recheck_graded(result, kept, screen, settings)
+        return _not_made(reason) | {"status": status, "largest_difference": largest}
     try:
         return _rechecked(result, settings)
     except FedGTError as error:
@@ -80,7 +95,7 @@ def _hindrance(result: Mapping[str, Any], settings: DecodeSettings | None, match
     if not matches:
         return "the specification in the run folder is not the one of this result"
     if not is_binary(test):
-        return "the evidence was graded, and the sums that it was measured on are not kept"
+        return ""
     if test["strategy"] not in _DECODABLE:
         return f"strategy {test['strategy']} knows no probabilities"
     if "0" not in test["outcomes"] and "1" not in test["outcomes"]:
@@ -127,8 +142,8 @@ def _compared(found: Decoding, clients: Sequence[Mapping[str, Any]]) -> dict[str
     wrong = [
         client["id"]
         for column, client in enumerate(clients)
-        if client["verdict"] in ("keep", "exclude")
-        and (client["verdict"] == "exclude") != bool(found.flagged[column])
+        if client["verdict"] in ("keep", "exclude", "exclude (uncertain)")
+        and client["verdict"].startswith("exclude") != bool(found.flagged[column])
         and column not in found.tied
     ]
     if same_numbers and not wrong:

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedgt.record.result import JsonNumber
+from fedgt.record.verdict_words import VerdictName
 
-Verdict = Literal["keep", "exclude", "suspicious", "undecided", "untested"]
 Outcome = Literal["negative", "positive", "erased"]
 Truth = Literal["malicious", "faulty", "benign"]
 
@@ -24,6 +24,27 @@ class _OpenPart(BaseModel):
     """A part that passes on what the record says beyond these fields."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
+
+
+class DecidedPart(_Part):
+    """The clients about whom one word was said."""
+
+    word: VerdictName
+    left_out: bool
+    clients: list[str]
+    meaning: str
+
+
+class FirstPage(_Part):
+    """The first page, in plain words: sentences as they stand there."""
+
+    headline: str
+    lead: str
+    decided: list[DecidedPart] = Field(description="The most suspicious first.")
+    sure: list[str]
+    missed: list[str] = Field(description="What the tests could have missed.")
+    learned: list[str] = Field(description="What the server learned, the worst of everything that was opened.")
+    next: list[str] = Field(description="What to do now.")
 
 
 class RunPart(_Part):
@@ -57,11 +78,16 @@ class SummaryPart(_Part):
     excluded: list[str]
     excluded_count: int
     undecided_count: int
+    uncertain_count: int = Field(description="Left out although the tests cannot tell.")
+    suspicious_count: int
     untested_count: int
     opened: int = Field(description="Secure sums that were opened.")
     asked: int = Field(description="Secure sums that were asked for.")
     top1_accuracy: float | None = Field(description="After the last round, from 0 to 1; null without a round.")
     warnings: int
+    really_malicious: int | None = Field(None, description="Simulation only.")
+    found: int | None = Field(None, description="How many of them are left out. Simulation only.")
+    wronged: int | None = Field(None, description="Benign clients that are left out. Simulation only.")
 
 
 class GroupOutcome(_Part):
@@ -83,11 +109,12 @@ class VerdictPart(_Part):
     """The decision about one client. Listed with the most suspicious first."""
 
     client: str
-    verdict: Verdict
+    verdict: VerdictName
     excluded: bool
     reason: str
     posterior: JsonNumber = Field(description="P(malicious | evidence); null when nothing was tested.")
     log_odds: JsonNumber = Field(description="log P(benign | t) - log P(malicious | t), in nats.")
+    decided_in: int | None = Field(description="The round of the verdict; null where nobody has said.")
     groups: list[GroupOutcome]
     against: list[Contribution] | None = Field(description="The strongest first; null where it was not computed.")
     for_: list[Contribution] | None = Field(alias="for", description="As `against`, for the client.")
@@ -187,6 +214,13 @@ class TestPart(_Part):
     further: list[FurtherPart]
 
 
+class PowerPart(_Part):
+    """How weak an attack a test would still have named."""
+
+    attackers: int
+    shift: JsonNumber = Field(description="In units of the honest spread; null where none up to 100 is named.")
+
+
 class TestLine(_Part):
     """One line for each test round."""
 
@@ -198,6 +232,7 @@ class TestLine(_Part):
     outcomes: str
     reason: str
     groups: int
+    power: list[PowerPart] = Field(description="Empty where it is not known.")
 
 
 class RecheckPart(_Part):
@@ -424,9 +459,41 @@ class Scatter(_Part):
     y: Axis
 
 
+class FirstGroup(_Part):
+    """A column of the first picture."""
+
+    group: int
+    measured: float | None = Field(description="Where its sum lies; of one bit a group 1 is positive.")
+    predicted: float | None = Field(description="Where it would lie if exactly these clients pushed alike.")
+    named: float = Field(description="The share of these clients in it.")
+
+
+class FirstClient(_Part):
+    """A row of the first picture."""
+
+    client: str
+    word: VerdictName
+    left_out: bool
+    groups: list[int]
+
+
+class First(_Part):
+    """Who is in which group, and where the sums lie against what the verdict predicts."""
+
+    round: int
+    why: Literal["named", "suspicious", "nobody"] = Field(description="Of which clients the prediction is made.")
+    binary: bool
+    groups: list[FirstGroup]
+    clients: list[FirstClient]
+    hidden: int = Field(description="Kept clients that are not drawn.")
+    explained: float | None = Field(description="Which part of how the sums differ the prediction explains.")
+    y: Axis | None
+
+
 class FiguresPart(_Part):
     """What the pictures show."""
 
+    first: First | None
     curves: Curves | None
     scatter: Scatter | None
 
@@ -435,6 +502,7 @@ class Report(_Part):
     """The audit report of one run."""
 
     schema_version: Literal[1]
+    first_page: FirstPage
     simulation: bool = Field(description="Whether the record says who is malicious, which no real server knows.")
     run: RunPart
     summary: SummaryPart

@@ -248,9 +248,10 @@ def rows_of(
     return tuple(rows)
 
 
-def planned_rows(plan: RoundPlan) -> tuple[Row, ...]:
-    """The sums of a plan if nobody drops, as client -> real weight."""
-    return rows_of(plan.task, plan.digest, plan.weights, enumerate(plan.groups))
+def planned_rows(plan: RoundPlan, *, since: int = 0) -> tuple[Row, ...]:
+    """The sums of a plan, from a stage on, if nobody drops, as client -> real weight."""
+    start = plan.of_stage(since).start
+    return rows_of(plan.task, plan.digest, plan.weights, list(enumerate(plan.groups))[start:])
 
 
 def valid_signatures(link: Link, registry: Registry, signatures: Mapping[str, bytes]) -> dict[str, bytes]:

@@ -4,12 +4,15 @@ The server draws a seed and puts its hash into the plan. When all vectors have a
 answers z = <c, x> + r: c is expanded from the seed, x is the vector of whole numbers that it has masked in all its groups,
 and r is the pad that it has masked beside it. The hash is in the plan's digest, and so in every key: a client that was
 asked another question than the others answers it to nobody.
+
+Each stage of a plan has a question and a pad of its own. A group carries the pads of its stage and of all later ones, so
+that each question can be about every sum that is open by then (decision 0026).
 """
 
 import hashlib
 import hmac
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +20,7 @@ import numpy as np
 
 from fedgt.errors import ProtocolError
 from fedgt.secagg.field import Field, field_for
+from fedgt.secagg.fixed_point import RingArray
 from fedgt.secagg.masks import derive, keystream
 from fedgt.secagg.plan import RoundPlan
 from fedgt.types import FloatArray, IntArray
@@ -40,70 +44,86 @@ def seed_hash(seed: bytes | memoryview) -> str:
     return hashlib.sha256(b"fedgt challenge" + bytes(seed)).hexdigest()
 
 
-def require_seed(plan: RoundPlan, seed: bytes | memoryview) -> None:
-    """Check that a seed is the one whose hash everybody's plan holds.
+def require_seed(plan: RoundPlan, seed: bytes | memoryview, stage: int = 0) -> None:
+    """Check that a seed is the one whose hash everybody's plan holds for a stage.
 
     Raises:
         ProtocolError: If it is another one, or the plan has none.
     """
-    if len(seed) != SEED_BYTES or not hmac.compare_digest(seed_hash(seed), plan.challenge):
+    expected = plan.challenges[stage] if plan.challenges else ""
+    if len(seed) != SEED_BYTES or not hmac.compare_digest(seed_hash(seed), expected):
         raise ProtocolError("the challenge is not the one that the plan holds the hash of")
 
 
 def split_seed(plan: RoundPlan, attached: bytes | memoryview) -> tuple[memoryview, memoryview]:
     """What a request has attached: the seed if the plan has a challenge, then the rest."""
-    length = SEED_BYTES if plan.challenge else 0
+    length = SEED_BYTES if plan.challenges else 0
     view = memoryview(attached)
     return view[:length], view[length:]
 
 
 def field_of(plan: RoundPlan) -> Field | None:
     """The field of a plan's challenge; None if it has none."""
-    return field_for(plan.reach) if plan.challenge else None
+    return field_for(plan.reach) if plan.challenges else None
 
 
-def pad_bytes(plan: RoundPlan) -> int:
-    """How many bytes of every masked vector are its masked pad."""
+def pad_bytes(plan: RoundPlan, group: int) -> int:
+    """How many bytes beside every masked vector of a group are its masked pads."""
     chosen = field_of(plan)
-    return 0 if chosen is None else chosen.size
+    return 0 if chosen is None else chosen.size * len(lanes(plan, group))
+
+
+def lanes(plan: RoundPlan, group: int) -> range:
+    """The stages whose pads a group carries: its own, and all later ones."""
+    return range(plan.stage_of(group), len(plan.stages))
 
 
 @dataclass(slots=True)
 class Committed:
-    """What a client has masked in all its groups, kept until it has answered.
+    """What a client has masked in all its groups, kept until it has answered the question of the last stage.
 
     Attributes:
         vector: int32 or int64[plan.length], the plain vector.
-        pad: The plain pad.
+        pads: Stage -> the plain pad, of the stages whose question is not answered yet.
     """
 
     vector: IntArray = field(repr=False)
-    pad: int = field(repr=False)
+    pads: dict[int, int] = field(repr=False)
 
     @classmethod
     def empty(cls, plan: RoundPlan) -> "Committed":
-        """A fresh pad, and a vector that is still to be filled in."""
-        return cls(np.empty(plan.length, dtype=narrowest(plan)), field_for(plan.reach).draw())
+        """Fresh pads, and a vector that is still to be filled in."""
+        chosen = field_for(plan.reach)
+        return cls(
+            np.empty(plan.length, dtype=narrowest(plan)), {stage: chosen.draw() for stage in range(len(plan.stages))}
+        )
 
-    def answer(self, plan: RoundPlan, seed: bytes | memoryview) -> bytes:
-        """Z = <c, x> + r.
+    def answer(self, plan: RoundPlan, seed: bytes | memoryview, stage: int = 0) -> bytes:
+        """Z = <c, x> + r, with the question and the pad of a stage.
 
         Raises:
             ProtocolError: If the seed is not the plan's, or an answer was given already.
         """
-        if not self.vector.size:
-            raise ProtocolError("the challenge was answered already: each vector answers one")
-        require_seed(plan, seed)
+        if stage not in self.pads:
+            raise ProtocolError("the challenge was answered already: each pad answers one")
+        require_seed(plan, seed, stage)
         chosen = field_for(plan.reach)
         (product,) = products(plan, seed, [self.vector])
-        number = chosen.to_bytes(product + self.pad)
-        self.forget()
+        number = chosen.to_bytes(product + self.pads.pop(stage))
+        if not self.pads:
+            self.forget()
         return number
+
+    def chunks(self, plan: RoundPlan, step: int) -> Iterator[tuple[int, RingArray]]:
+        """The same vector once more, for a later stage: where a piece starts, and ring[piece]."""
+        ring = plan.encoding.dtype
+        for start in range(0, self.vector.size, step):
+            yield start, self.vector[start : start + step].astype(f"<i{ring.itemsize}").view(ring)
 
     def forget(self) -> None:
         """Overwrite what Python lets us overwrite."""
         self.vector[:] = 0
-        self.vector, self.pad = np.empty(0, dtype=self.vector.dtype), 0
+        self.vector, self.pads = np.empty(0, dtype=self.vector.dtype), {}
 
 
 def narrowest(plan: RoundPlan) -> np.dtype[np.signedinteger[Any]]:

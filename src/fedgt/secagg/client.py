@@ -5,6 +5,7 @@ independent instance per group. A message that cannot be read, is not the pinned
 is refused and changes nothing: anybody can send one. What is authentic and breaks the protocol ends the session.
 """
 
+import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
@@ -23,6 +24,7 @@ from fedgt.secagg.messages import (
     STAGES,
     GroupPart,
     StageMessage,
+    order_of,
     read_begin_message,
     read_plan_message,
     read_stage_message,
@@ -48,6 +50,9 @@ class ClientSession:
     everything as it was; whatever else the protocol forbids ends the session. After the unmask, or such an end, keys and
     shares are gone: bytearrays are zeroed; the private keys inside `cryptography` and short-lived `bytes` copies
     are only released, not overwritten.
+
+    If the plan has later stages, the vector and the pads of their questions outlive the unmask. `further` begins such a
+    stage, with fresh keys, and `shares`, `masked`, `agree` and `unmask` follow once more. `close` gives them up.
 
     Args:
         client: This client's id.
@@ -108,7 +113,7 @@ class ClientSession:
         self._credentials = credentials
         self._identity = None if credentials is None else credentials.identity
         self._server = None if credentials is None else Sender(name="the server", public=credentials.registry.server)
-        self._stages = STAGES if credentials is None else SIGNED_STAGES
+        self._stages: tuple[str, ...] = STAGES if credentials is None else SIGNED_STAGES
         self._signatory: Signatory | None = None
         if credentials is not None:
             log = AgreementLog(credentials.registry) if agreements is None else agreements
@@ -117,6 +122,7 @@ class ClientSession:
         self._groups: dict[int, Membership] = {}
         self._committed: Committed | None = None
         self._next = 0
+        self._turn = threading.Lock()
 
     @property
     def plan(self) -> RoundPlan:
@@ -143,7 +149,17 @@ class ClientSession:
         more = frozenset(models) - self._signatory.akin - {self.plan.inputs.get("model", "")}
         if more:
             self._signatory.akin |= more
-            self._signatory.require_promise(self.plan, planned_rows(self.plan))
+            self._signatory.require_promise(self.plan, planned_rows(self.plan, since=self._at))
+
+    @property
+    def later(self) -> bool:
+        """Whether a later stage of the plan has begun: its vector is that of the first one, and nothing is trained."""
+        return self._at > 0
+
+    @property
+    def _at(self) -> int:
+        """The stage of the plan that runs, or that was the last to run; while a request is answered, its own."""
+        return max(self._next - 1, 0) // len(STAGES if self._credentials is None else SIGNED_STAGES)
 
     @property
     def closed(self) -> bool:
@@ -152,13 +168,16 @@ class ClientSession:
 
     def close(self) -> None:
         """End the session and forget its secrets."""
-        for membership in self._groups.values():
-            membership.forget()
-        self._groups.clear()
+        self._forget_groups()
         if self._committed is not None:
             self._committed.forget()
             self._committed = None
         self._next = len(self._stages)
+
+    def _forget_groups(self) -> None:
+        for membership in self._groups.values():
+            membership.forget()
+        self._groups.clear()
 
     def suspend(self) -> bytes:
         """The session as bytes, secrets in clear, for another process to go on with; this object forgets it.
@@ -187,8 +206,10 @@ class ClientSession:
         if self._next or self._plan is not None:
             raise ProtocolError(f"client {self._client}: only a session that has not begun can resume another")
         known = SuspendedSession.from_bytes(suspended, client=self._client)
-        if not 0 < known.stage < len(self._stages):
-            raise ProtocolError(f"client {self._client}: a suspended session is at stage 1 to {len(self._stages) - 1}")
+        stages = order_of(known.plan, signed=self._credentials is not None)
+        if not 0 < known.stage < len(stages):
+            raise ProtocolError(f"client {self._client}: a suspended session is at stage 1 to {len(stages) - 1}")
+        self._stages = stages
         self._plan, self._next, self._groups = known.plan, known.stage, dict(known.groups)
         self._committed = known.committed
         if self._signatory is not None:
@@ -246,7 +267,8 @@ class ClientSession:
         Args:
             payload: The server's message.
             update: Tensor name -> finite array of the agreed shape; or a function that gives it, such as the local training,
-                which is called only when the request is authentic and every share that it brings has been read.
+                which is called only when the request is authentic and every share that it brings has been read. In a later
+                stage of the plan it is not used: what was masked first is masked again.
             center: The current Weiszfeld estimate; for that task only.
             base: Taken away from the update, in float64, a piece at a time: give the trained model as the update and the
                 received one as the base, and no third model is ever in memory.
@@ -273,6 +295,8 @@ class ClientSession:
     def unmask(self, payload: bytes) -> bytes:
         """Stage "unmask": of each group that may be opened, the shares that open it; then forget everything.
 
+        Before a later stage of the plan only keys and shares are forgotten.
+
         For a client whose input is in, the share of its self-mask secret; for one that dropped, of its mask key; never
         both. With identities only under the one link that this client and a quorum of the registry have signed.
 
@@ -280,31 +304,71 @@ class ClientSession:
             ProtocolError: If the request is malformed, not of this session, or asks for what must stay secret.
         """
         reply = self._run("unmask", lambda: self._read("unmask", payload), self._unmask)
-        self.close()
+        if self.closed or self._committed is None:
+            self.close()
+        else:
+            self._forget_groups()
         return reply
+
+    def further(self, payload: bytes, allow: Callable[[], None] = lambda: None) -> bytes:
+        """Message "further", in the place of "keys": a later stage of the plan begins, with fresh keys for its groups.
+
+        Args:
+            payload: The server's message.
+            allow: Called before anything is answered, when the request is authentic and due; what it raises ends the
+                session.
+
+        Raises:
+            ProtocolError: If the request is malformed, not of this session, or the vector of the first stage is lost.
+        """
+        return self._run("further", lambda: self._read_further(payload), lambda _: self._further(allow))
 
     def _run(self, stage: str, read: Callable[[], _Message], answer: Callable[[_Message], bytes]) -> bytes:
         """Each stage once and in order. What cannot be read changes nothing; an error of the answer ends the session."""
-        if self.closed or self._stages[self._next] != stage:
-            state = "the session is over" if self.closed else f"the next stage is {self._stages[self._next]!r}"
-            raise ProtocolError(f"client {self._client}: stage {stage!r} is refused, {state}; each stage runs once")
+        self._require_due(stage)
         message = read()
-        self._next += 1
+        with self._turn:  # the same message may be handed to two threads
+            self._require_due(stage)
+            self._next += 1
         try:
             return answer(message)
         except BaseException:
             self.close()
             raise
 
+    def _require_due(self, stage: str) -> None:
+        if self.closed or self._stages[self._next] != stage:
+            state = "the session is over" if self.closed else f"the next stage is {self._stages[self._next]!r}"
+            raise ProtocolError(f"client {self._client}: stage {stage!r} is refused, {state}; each stage runs once")
+
     def _keys(self, plan: RoundPlan) -> bytes:
-        parts: list[GroupPart] = []
         refused: dict[int, str] = {}
-        for index in self._admitted(plan, refused):
-            context = GroupContext.of(plan, index)
+        return self._reply("keys", self._drawn(self._admitted(plan, refused)), refused)
+
+    def _read_further(self, payload: bytes) -> StageMessage:
+        message = self._read("further", payload, at=self._at + 1)
+        if message.parts or message.refused or message.attached:
+            raise ProtocolError(f"client {self._client}: the request for a further stage says nothing about groups")
+        return message
+
+    def _further(self, allow: Callable[[], None]) -> bytes:
+        if self._committed is None:
+            raise ProtocolError(f"client {self._client} has no vector any more for a later stage")
+        allow()
+        if self._signatory is not None:
+            self._signatory.signed = None
+        refused: dict[int, str] = {}
+        return self._reply("further", self._drawn(self._willing(self.plan, refused)), refused)
+
+    def _drawn(self, groups: list[int]) -> list[GroupPart]:
+        """Fresh keys for these groups, and what is published of them."""
+        parts = []
+        for index in groups:
+            context = GroupContext.of(self.plan, index)
             keys = GroupKeys.draw(context, self._client)
-            self._groups[index] = Membership.of(plan, index, self._client, keys)
+            self._groups[index] = Membership.of(self.plan, index, self._client, keys)
             parts.append(GroupPart(group=index, body=keys.published(context, self._client, self._credentials)))
-        return self._reply("keys", parts, refused)
+        return parts
 
     def _begin(self, plan: RoundPlan, published: Mapping[int, GroupPart], prekeys: Prekeys) -> bytes:
         parts: list[GroupPart] = []
@@ -327,21 +391,28 @@ class ClientSession:
 
     def _admitted(self, plan: RoundPlan, refused: dict[int, str]) -> list[int]:
         """This client's groups that it takes part in; the others are added to `refused`."""
-        mine = [index for index, group in enumerate(plan.groups) if self._client in group]
-        if not mine:
+        if self._client not in plan.clients:
             raise ProtocolError(f"client {self._client} is in no group of the plan")
+        if len(plan.stages) > 1 and not plan.challenges:
+            raise ProtocolError("a plan with later stages needs a challenge for each: two of its groups share a client")
         self._policy.require(plan)
         if self._terms is not None:
             self._terms.require(plan)
+        willing = self._willing(plan, refused)
+        if not willing:
+            raise ProtocolError(f"client {self._client} refuses every group: {next(iter(refused.values()))}")
+        self._plan, self._stages = plan, order_of(plan, signed=self._credentials is not None)
+        if self._signatory is not None:  # all stages may be opened
+            self._signatory.require_promise(plan, planned_rows(plan))
+        return willing
+
+    def _willing(self, plan: RoundPlan, refused: dict[int, str]) -> list[int]:
+        """The groups of the stage that this client takes part in; the others are added to `refused`."""
+        mine = [index for index in plan.of_stage(self._at) if self._client in plan.groups[index]]
         for index in mine:
             reason = self._too_small(len(plan.groups[index])) or self._policy.refusal(plan, index, self._client)
             if reason:
                 refused[index] = reason
-        if len(refused) == len(mine):
-            raise ProtocolError(f"client {self._client} refuses every group: {next(iter(refused.values()))}")
-        self._plan = plan
-        if self._signatory is not None:
-            self._signatory.require_promise(plan, planned_rows(plan))
         return [index for index in mine if index not in refused]
 
     def _shares(self, message: StageMessage) -> bytes:
@@ -366,7 +437,9 @@ class ClientSession:
     ) -> bytes:
         self._require("masked", message)
         if self._signatory is not None:
-            self._signatory.catch_up(self.plan, message.attached)
+            # Who is really there in a later stage shows when the client signs; here it would refuse for who has left.
+            planned = () if self.later else planned_rows(self.plan)
+            self._signatory.catch_up(self.plan, message.attached, planned)
         refused: dict[int, str] = {}
         unreadable: list[int] = []
         for part in message.parts:
@@ -381,9 +454,12 @@ class ClientSession:
             except ProtocolError as error:
                 self._refuse(part.group, str(error), refused)
                 unreadable.append(part.group)
-        tensors = update() if callable(update) else update
+        tensors = self._committed if self.later else update() if callable(update) else update
+        if tensors is None:
+            raise ProtocolError(f"client {self._client} has no vector any more for a later stage")
+        mine, at = self._groups, self._at
         reply, self._committed = masked_reply(
-            self.plan, self._client, self._groups, refused, sorted(unreadable), tensors, center, base, self._identity
+            self.plan, self._client, mine, refused, sorted(unreadable), tensors, center, base, self._identity, at=at
         )
         return reply
 
@@ -399,7 +475,7 @@ class ClientSession:
                 raise PolicyError(f"group {part.group}: {reason}")
         seed, link = split_seed(self.plan, message.attached)
         answer = self._answer(seed)
-        signature = self._signatory.sign(self.plan, link, message.parts, self._groups)
+        signature = self._signatory.sign(self.plan, link, message.parts, self._groups, stage=self._at)
         parts = [GroupPart(group=part.group) for part in message.parts]
         return self._reply("agree", parts, {}, attached=signature + answer)
 
@@ -408,7 +484,7 @@ class ClientSession:
         answer = b""
         if self._signatory is not None and message.parts:
             self._signatory.require_quorum(self.plan, message.attached, message.parts, self._groups)
-        if self._signatory is None and message.parts:
+        if self._signatory is None and (message.parts or message.attached):
             answer = self._answer(message.attached)
         parts: list[GroupPart] = []
         refused: dict[int, str] = {}
@@ -423,25 +499,28 @@ class ClientSession:
 
     def _answer(self, seed: bytes | memoryview) -> bytes:
         """The answer to the plan's challenge; nothing if it has none."""
-        if not self.plan.challenge:
+        if not self.plan.challenges:
             return b""
         if self._committed is None:
             raise ProtocolError(f"client {self._client} has no vector any more to answer the challenge about")
-        return self._committed.answer(self.plan, seed)
+        return self._committed.answer(self.plan, seed, self._at)
 
     def _reply(self, stage: str, parts: list[GroupPart], refused: Mapping[int, str], *, attached: bytes = b"") -> bytes:
         if stage == "shares" and self._signatory is not None:
             attached = self._signatory.head
-        return stage_message(self.plan, stage, self._client, parts, refused, attached=attached, identity=self._identity)
+        return stage_message(
+            self.plan, stage, self._client, parts, refused, attached=attached, at=self._at, identity=self._identity
+        )
 
-    def _read(self, stage: str, payload: bytes) -> StageMessage:
-        return read_stage_message(payload, plan=self.plan, stage=stage, client=self._client, sender=self._server)
+    def _read(self, stage: str, payload: bytes, *, at: int | None = None) -> StageMessage:
+        at = self._at if at is None else at
+        return read_stage_message(payload, plan=self.plan, stage=stage, client=self._client, at=at, sender=self._server)
 
     def _require(self, stage: str, message: StageMessage) -> None:
         """Check what holds for the requests of every stage; groups that it does not mention are over."""
         if message.refused:
             raise ProtocolError("a server message cannot refuse groups")
-        seed = self._credentials is None and stage == "unmask" and self.plan.challenge
+        seed = self._credentials is None and stage == "unmask" and self.plan.challenges
         if message.attached and not seed and (self._credentials is None or stage == "shares"):
             raise ProtocolError("this request has nothing attached")
         for part in message.parts:

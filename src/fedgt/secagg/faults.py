@@ -57,29 +57,32 @@ def erase_unreadable(groups: Sequence[ServerGroup]) -> tuple[Fault, ...]:
 
 
 def erase_faulty(
-    plan: RoundPlan, groups: Sequence[ServerGroup], seed: bytes, answers: Mapping[str, int]
+    plan: RoundPlan, groups: Sequence[ServerGroup], seed: bytes, answers: Mapping[str, int], stage: int = 0
 ) -> tuple[Fault, ...]:
     """Look at all opened groups of a plan together; those at fault get a reason, and are no sums from then on.
 
     Args:
         plan: The plan.
-        groups: All of its groups; those with a reason are passed over.
-        seed: Of its challenge, if it has one.
+        groups: All of its groups up to this stage; those with a reason are passed over.
+        seed: Of the challenge of the stage, if there is one.
         answers: Client -> its answer.
+        stage: Whose groups were opened just now.
     """
     faults = []
-    for group in _open(groups):
+    for group in _open(groups[plan.of_stage(stage).start :]):
         try:
             require_range(plan, group.total, _members(group))  # type: ignore[arg-type]
         except ProtocolError as error:
             group.reason = f"unmask: {error}"
             faults.append(Fault(kind="range", groups=(group.index,), suspects=tuple(sorted(_members(group)))))
-    if not plan.challenge:
+    if not plan.challenges:
         return tuple(faults)
     opened = {group.index: group for group in _open(groups)}
     sums = products(plan, seed, [signed(group.total) for group in opened.values() if group.total is not None])
     equations = {
-        index: Equation(coefficients=dict.fromkeys(_members(group), 1), value=product + group.pad)
+        index: Equation(
+            coefficients=dict.fromkeys(_members(group), 1), value=product + group.pads[stage - plan.stage_of(index)]
+        )
         for (index, group), product in zip(opened.items(), sums, strict=True)
     }
     for misfit in misfits(field_for(plan.reach), equations, answers):
@@ -92,6 +95,34 @@ def erase_faulty(
                 "members has sent different vectors, or has answered falsely"
             )
     return tuple(faults)
+
+
+def strike(plan: RoundPlan, groups: Sequence[ServerGroup], stage: int) -> tuple[int, ...]:
+    """Give up sums of earlier stages whose members were not all seen again; nobody is blamed for it.
+
+    Whoever is in an open sum of an earlier stage, has a group in this one and is in no open sum of it, may have given the
+    earlier sum another vector than it would have given now.
+
+    Args:
+        plan: The plan.
+        groups: All of its groups up to this stage.
+        stage: The one that is over.
+
+    Returns:
+        The groups that are given up.
+    """
+    now = plan.of_stage(stage)
+    due = {client for index in now for client in plan.groups[index]}
+    seen = {client for group in _open(groups) if group.index in now for client in _members(group)}
+    struck = []
+    for group in _open(groups[: now.start]):
+        if missing := sorted(set(_members(group)) & due - seen):
+            group.reason = (
+                f"struck: {', '.join(missing)} is in no open sum of stage {stage + 1}, so nothing shows that this sum holds "
+                "the same vector"
+            )
+            struck.append(group.index)
+    return tuple(struck)
 
 
 def _open(groups: Sequence[ServerGroup]) -> list[ServerGroup]:

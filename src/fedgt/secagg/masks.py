@@ -23,7 +23,6 @@ from fedgt.secagg.fixed_point import RingArray
 from fedgt.secagg.plan import RoundPlan
 
 KEY_BYTES = 32
-SEEDS_BYTES = 2 * KEY_BYTES
 TAG_BYTES = 16
 
 CHUNK_BYTES = 2**18
@@ -34,18 +33,31 @@ _ZEROS = bytes(CHUNK_BYTES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupContext:
-    """Which instance of the protocol a key belongs to: one group of one plan."""
+    """Which instance of the protocol a key belongs to: one group of one plan. `pads` is how many it carries at most."""
 
     plan: str
     run: str
     round: int
     purpose: str
     group: int
+    pads: int = 1
 
     @classmethod
     def of(cls, plan: RoundPlan, group: int) -> "GroupContext":
         """The context of a group of a plan."""
-        return cls(plan=plan.digest, run=plan.run, round=plan.round, purpose=plan.purpose, group=group)
+        return cls(
+            plan=plan.digest,
+            run=plan.run,
+            round=plan.round,
+            purpose=plan.purpose,
+            group=group,
+            pads=len(plan.stages) - plan.stage_of(group),
+        )
+
+    @property
+    def seeds_bytes(self) -> int:
+        """The length of the seeds of all masks between two clients: of the vector, and of each pad."""
+        return KEY_BYTES * (1 + self.pads)
 
     @classmethod
     def ahead(cls, run: str, round: int, group: int) -> "GroupContext":
@@ -72,7 +84,7 @@ def _agree(own: X25519PrivateKey, peer: bytes | memoryview) -> bytes:
 def pair_seed(
     context: GroupContext, own: X25519PrivateKey, peer: bytes | memoryview, clients: tuple[str, str]
 ) -> bytes:
-    """The seeds of the two masks that two clients share in one group: 32 bytes for the vector, then 32 for the pad.
+    """The seeds of the masks that two clients share in one group: 32 bytes for the vector, then 32 for each pad.
 
     Args:
         context: The group.
@@ -83,12 +95,12 @@ def pair_seed(
     Raises:
         ProtocolError: If the public key is not usable.
     """
-    return derive(_agree(own, peer), context.info("pair-mask", *clients), length=SEEDS_BYTES)
+    return derive(_agree(own, peer), context.info("pair-mask", *clients), length=context.seeds_bytes)
 
 
 def self_seed(context: GroupContext, secret: bytes | bytearray, client: str) -> bytes:
-    """The seeds of a client's own two masks, from its 32 secret bytes: 32 bytes for the vector, then 32 for the pad."""
-    return derive(bytes(secret), context.info("self-mask", client), length=SEEDS_BYTES)
+    """The seeds of a client's own masks, from its 32 secret bytes: 32 bytes for the vector, then 32 for each pad."""
+    return derive(bytes(secret), context.info("self-mask", client), length=context.seeds_bytes)
 
 
 def seed_commitment(context: GroupContext, secret: bytes | bytearray, client: str) -> bytes:
@@ -96,9 +108,9 @@ def seed_commitment(context: GroupContext, secret: bytes | bytearray, client: st
     return hashlib.sha256(context.info("commitment", client) + bytes(secret)).digest()
 
 
-def pad_mask(field: Field, seeds: bytes) -> int:
-    """The mask of a client's pad, from the second half of the seeds of a pair or of its own."""
-    return field.uniform(seeds[KEY_BYTES:])
+def pad_masks(field: Field, seeds: bytes) -> list[int]:
+    """The masks of a client's pads in one group, from what follows the first of the seeds of a pair or of its own."""
+    return [field.uniform(seeds[start : start + KEY_BYTES]) for start in range(KEY_BYTES, len(seeds), KEY_BYTES)]
 
 
 def keystream(key: bytes) -> CipherContext:

@@ -19,9 +19,16 @@ from fedgt.secagg.masks import TAG_BYTES
 from fedgt.secagg.plan import RoundPlan
 
 STAGES = ("keys", "shares", "masked", "unmask")
-"""The stages of anonymous mode."""
+"""The messages of anonymous mode."""
 SIGNED_STAGES = ("keys", "shares", "masked", "agree", "unmask")
-"""The stages with identities: before they open anything the clients agree, by signature, on who is alive."""
+"""The messages with identities: before they open anything the clients agree, by signature, on who is alive."""
+
+
+def order_of(plan: RoundPlan, *, signed: bool) -> tuple[str, ...]:
+    """The messages of a plan in their order: "further" stands for "keys" in every stage of the plan but the first."""
+    once = SIGNED_STAGES if signed else STAGES
+    return (*once, *("further", *once[1:]) * (len(plan.stages) - 1))
+
 
 _ATTACHED_BYTES = 2**20  # signatures of a registry, at most
 _MISSED_BYTES = 2**25  # agreements that a client has missed, at most
@@ -51,12 +58,13 @@ class StageMessage:
     """The one message that a client gets or sends in a stage, for all its groups together.
 
     Attributes:
-        stage: One of `SIGNED_STAGES`.
+        stage: One of `SIGNED_STAGES`, or "further".
         client: The client that the message is for, or comes from.
         plan: The digest of the plan, 64 hexadecimal digits.
         run: As in the plan.
         round: As in the plan.
         purpose: As in the plan.
+        at: The stage of the plan, the first is 0: a message of one stage is worth nothing in another.
         parts: The groups that go on.
         refused: Group number -> why this client takes no part in it any more (only in replies).
         unreadable: Those of them in which it cannot read the shares of a peer, ascending (only in replies of masked).
@@ -73,6 +81,7 @@ class StageMessage:
     round: int
     purpose: str
     parts: tuple[GroupPart, ...]
+    at: int = 0
     refused: Mapping[int, str] = field(default_factory=dict)
     unreadable: tuple[int, ...] = ()
     attached: bytes | memoryview = b""
@@ -88,6 +97,7 @@ class StageMessage:
             "run": self.run,
             "round": self.round,
             "purpose": self.purpose,
+            "at": self.at,
             "parts": [[part.group, part.members, part.dropped, len(part.body)] for part in self.parts],
             "refused": [[group, plain(reason)] for group, reason in sorted(self.refused.items())],
             "unreadable": self.unreadable,
@@ -103,10 +113,11 @@ def stage_message(
     refused: Mapping[int, str] | None = None,
     *,
     attached: bytes = b"",
+    at: int = 0,
     identity: Identity | None = None,
 ) -> bytes:
     """The bytes of a stage message under a plan, signed if there is an identity."""
-    message = _stage_message(plan, stage, client, parts, refused or {}, attached)
+    message = _stage_message(plan, stage, client, parts, refused or {}, attached, at=at)
     return pack(message.header, attached, *(part.body for part in parts), identity=identity)
 
 
@@ -118,6 +129,7 @@ def masked_message(
     fill: Callable[[Mapping[int, RingArray]], Mapping[int, bytes]],
     *,
     unreadable: Sequence[int] = (),
+    at: int = 0,
     identity: Identity | None = None,
 ) -> bytes:
     """A client's reply of the masked stage, whose vectors are computed inside the message itself.
@@ -128,24 +140,27 @@ def masked_message(
         groups: Which groups get a vector.
         refused: As in `StageMessage`.
         fill: Gets group number -> zeroed ring[plan.length], a view of the message, writes the masked vectors and returns
-            group number -> what follows its vector: the masked pad if the plan has a challenge, and with an identity the
-            16-byte tag of both.
+            group number -> what follows its vector: the masked pads if the plan has a challenge, and with an identity the
+            16-byte tag of all.
         unreadable: As in `StageMessage`.
+        at: As in `StageMessage`.
         identity: Signs the header.
     """
     dtype = plan.encoding.dtype
     vector = plan.length * dtype.itemsize
-    width = vector + pad_bytes(plan) + (0 if identity is None else TAG_BYTES)
-    header = replace(_stage_message(plan, "masked", client, [], refused), unreadable=tuple(unreadable)).header
-    header["parts"] = [[group, (), (), width] for group in groups]
+    tag = 0 if identity is None else TAG_BYTES
+    widths = [vector + pad_bytes(plan, group) + tag for group in groups]
+    header = replace(_stage_message(plan, "masked", client, [], refused, at=at), unreadable=tuple(unreadable)).header
+    header["parts"] = [[group, (), (), width] for group, width in zip(groups, widths, strict=True)]
 
     def write(body: memoryview) -> None:
-        parts = {group: body[order * width : (order + 1) * width] for order, group in enumerate(groups)}
+        stops = list(itertools.accumulate(widths))
+        parts = {group: body[stop - width : stop] for group, width, stop in zip(groups, widths, stops, strict=True)}
         ends = fill({group: np.frombuffer(part[:vector], dtype=dtype) for group, part in parts.items()})
         for group, end in ends.items():
             parts[group][vector:] = end
 
-    return pack_in_place(header, width * len(groups), write, identity=identity)
+    return pack_in_place(header, sum(widths), write, identity=identity)
 
 
 def _stage_message(
@@ -155,6 +170,8 @@ def _stage_message(
     parts: Sequence[GroupPart],
     refused: Mapping[int, str],
     attached: bytes | memoryview = b"",
+    *,
+    at: int = 0,
 ) -> StageMessage:
     return StageMessage(
         stage=stage,
@@ -164,13 +181,21 @@ def _stage_message(
         round=plan.round,
         purpose=plan.purpose,
         parts=tuple(parts),
+        at=at,
         refused=dict(refused),
         attached=attached,
     )
 
 
 def read_stage_message(
-    payload: bytes, *, plan: RoundPlan, stage: str, client: str, sender: Sender | None = None, in_place: bool = False
+    payload: bytes,
+    *,
+    plan: RoundPlan,
+    stage: str,
+    client: str,
+    at: int = 0,
+    sender: Sender | None = None,
+    in_place: bool = False,
 ) -> StageMessage:
     """Parse a stage message and check that it belongs to this plan, stage and client.
 
@@ -179,6 +204,7 @@ def read_stage_message(
         plan: The plan.
         stage: Which stage it must be of.
         client: Which client it must be for, or from.
+        at: Which stage of the plan it must be of.
         sender: Whose signature it must carry; None in anonymous mode.
         in_place: It comes from `masked_message`.
 
@@ -200,6 +226,7 @@ def read_stage_message(
         "run": plan.run,
         "round": plan.round,
         "purpose": plan.purpose,
+        "at": at,
     }
     if set(header) != {*expected, "parts", "refused", "unreadable", "attached"}:
         raise ProtocolError("malformed message: the header has other fields than a stage message has")
@@ -212,7 +239,8 @@ def read_stage_message(
     unreadable = _read_positions(header["unreadable"], len(plan.groups))
     if not set(unreadable) <= set(refused) or (unreadable and stage != "masked"):
         raise ProtocolError("malformed message: a group with unreadable shares is refused, in the reply of masked")
-    return replace(_stage_message(plan, stage, client, parts, refused, body[:start]), unreadable=unreadable)
+    message = _stage_message(plan, stage, client, parts, refused, body[:start], at=at)
+    return replace(message, unreadable=unreadable)
 
 
 def _read_parts(entries: object, body: memoryview, plan: RoundPlan) -> tuple[GroupPart, ...]:

@@ -9,7 +9,7 @@ from fedgt.errors import ProtocolError, TooFewSharesError
 from fedgt.secagg.agreement import OpenedGroup, keys_digest
 from fedgt.secagg.challenge import field_of
 from fedgt.secagg.fixed_point import RingArray
-from fedgt.secagg.masks import KEY_BYTES, GroupContext, add_mask, pad_mask, pair_seed, seed_commitment, self_seed
+from fedgt.secagg.masks import KEY_BYTES, GroupContext, add_mask, pad_masks, pair_seed, seed_commitment, self_seed
 from fedgt.secagg.membership import HASH_BYTES, OWN_BYTES, PARCEL_BYTES, PUBLIC_BYTES, share_hash
 from fedgt.secagg.plan import RoundPlan
 from fedgt.secagg.shares import SHARE_BYTES, combine_shares
@@ -20,7 +20,7 @@ class ServerGroup:
     """What the server holds of one group while it runs; clients by their position.
 
     `published_in` is the context in which the members have signed and committed to what they published; `complaints` has
-    those who cannot read the shares of a peer.
+    those who cannot read the shares of a peer. `pads` are of the stages whose pads the group carries, in order.
     """
 
     index: int
@@ -37,7 +37,7 @@ class ServerGroup:
     complaints: list[str] = field(default_factory=list)
     alive: tuple[int, ...] = ()
     total: RingArray | None = None
-    pad: int = 0
+    pads: list[int] = field(default_factory=list)
 
     @property
     def gone(self) -> tuple[int, ...]:
@@ -57,7 +57,7 @@ class ServerGroup:
 
 
 def open_group(plan: RoundPlan, group: ServerGroup, replies: Mapping[int, memoryview]) -> None:
-    """Take the masks off the total of a group, in place, and off its pad if the plan has a challenge.
+    """Take the masks off the total of a group, in place, and off its pads if the plan has a challenge.
 
     A released share that is not the one of its hash is left out, and its holder is named: it has seen the same hash before
     it masked. Shares that are right by their hashes and belong to no secret, or to another one than was committed to, name
@@ -92,8 +92,8 @@ def open_group(plan: RoundPlan, group: ServerGroup, replies: Mapping[int, memory
     for seeds, subtract in masks:
         add_mask(total, seeds, subtract=subtract)
         if chosen is not None:
-            mask = pad_mask(chosen, seeds)
-            group.pad += -mask if subtract else mask
+            for lane, mask in enumerate(pad_masks(chosen, seeds)):
+                group.pads[lane] += -mask if subtract else mask
 
 
 def _rebuilt(

@@ -22,6 +22,7 @@ from fedgt.errors import ModulusOverflowError, ProtocolError, SpecError
 from fedgt.foreign_text import plain
 from fedgt.ids import require_distinct_ids, require_id, require_name
 from fedgt.secagg.fixed_point import FixedPoint
+from fedgt.secagg.plan_stages import is_digest, require_stages
 from fedgt.types import require_model
 
 Task: TypeAlias = Literal["mean", "weiszfeld"]
@@ -142,8 +143,10 @@ class RoundPlan:
         colluders: c, how many clients may work together with a server that lies. Thresholds and the quorum follow from it.
         inputs: What training starts from -> SHA-256, 64 hexadecimal digits: "model" is the global model, "center" the
             Weiszfeld estimate; others by agreement. Clients verify them before they train. `secure_sums` fills in both.
-        challenge: The hash of the seed of the question that every client answers about its vector (decision 0021), 64
-            hexadecimal digits; empty asks none. `secure_sums` fills it in where a client is in two groups.
+        stages: How many groups each stage opens, in the order of the groups (decision 0026); empty is one stage with all. A
+            later stage is opened only if it is asked for, and everybody in it is in the first stage, too.
+        challenges: Per stage, the hash of the seed of the question that every client answers about its vector (decision
+            0021), 64 hexadecimal digits; empty asks none. `secure_sums` fills them in where a client is in two groups.
 
     Raises:
         SpecError: If anything above does not hold.
@@ -180,7 +183,8 @@ class RoundPlan:
     update_clip: float = 0.0
     colluders: int = COLLUDERS
     inputs: Mapping[str, str] = field(default_factory=dict)
-    challenge: str = ""
+    stages: tuple[int, ...] = ()
+    challenges: tuple[str, ...] = ()
     _canonical: bytes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -188,12 +192,15 @@ class RoundPlan:
         object.__setattr__(self, "groups", tuple(tuple(group) for group in self.groups))
         object.__setattr__(self, "thresholds", tuple(self.thresholds))
         object.__setattr__(self, "tensors", tuple(self.tensors))
+        object.__setattr__(self, "stages", tuple(self.stages) or (len(self.groups),))
+        object.__setattr__(self, "challenges", tuple(self.challenges))
         require_id(self.run, "run")
         require_id(self.purpose, "purpose")
         if type(self.round) is not int or self.round < 0:
             raise SpecError(f"round is {self.round!r}; an integer from 0 is needed")
         self._check_inputs()
         self._check_groups()
+        require_stages(self.groups, self.stages, self.challenges)
         self._check_weights()
         self._check_tensors()
         self._check_task()
@@ -206,10 +213,8 @@ class RoundPlan:
         object.__setattr__(self, "inputs", MappingProxyType(dict(self.inputs)))
         for name, digest in self.inputs.items():
             require_id(name, "name of an input")
-            if not _is_digest(digest):
+            if not is_digest(digest):
                 raise SpecError(f"input {name!r}: {digest!r:.80} is no SHA-256; 64 hexadecimal digits are needed")
-        if self.challenge != "" and not _is_digest(self.challenge):
-            raise SpecError(f"challenge: {self.challenge!r:.80} is no SHA-256; 64 hexadecimal digits are needed")
 
     def _check_groups(self) -> None:
         if len(self.thresholds) != len(self.groups):
@@ -296,6 +301,15 @@ class RoundPlan:
         weight = members if self.task == "weiszfeld" else self.heaviest
         return max(self.encoding.largest * weight, self.entries * members, 1)
 
+    def of_stage(self, stage: int) -> range:
+        """The numbers of the groups that a stage opens, the first stage is 0."""
+        start = sum(self.stages[:stage])
+        return range(start, start + self.stages[stage])
+
+    def stage_of(self, group: int) -> int:
+        """The stage that opens a group."""
+        return next(stage for stage in range(len(self.stages)) if group in self.of_stage(stage))
+
     @property
     def shares_clients(self) -> bool:
         """Whether somebody is in two groups, and could give them two vectors."""
@@ -337,7 +351,8 @@ class RoundPlan:
                 update_clip=raw["update_clip"],
                 colluders=raw["colluders"],
                 inputs=dict(raw["inputs"]),
-                challenge=raw["challenge"],
+                stages=tuple(raw["stages"]),
+                challenges=tuple(raw["challenges"]),
             )
             same = plan.to_json() == bytes(payload)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
@@ -345,10 +360,6 @@ class RoundPlan:
         if not same:
             raise ProtocolError("not a valid plan: the bytes are not in canonical form")
         return plan
-
-
-def _is_digest(value: object) -> bool:
-    return isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef")
 
 
 def _canonical_json(plan: RoundPlan) -> bytes:
@@ -371,6 +382,7 @@ def _canonical_json(plan: RoundPlan) -> bytes:
         "update_clip": float(plan.update_clip),
         "colluders": plan.colluders,
         "inputs": dict(plan.inputs),
-        "challenge": plan.challenge,
+        "stages": plan.stages,
+        "challenges": plan.challenges,
     }
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()

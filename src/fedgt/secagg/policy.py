@@ -33,6 +33,8 @@ class ClientPolicy:
         colluders: No plan that allows for fewer clients that help a server which lies (docs/threat-model.md).
         last_round: No round with a higher number.
         sums_per_round: No more batches of sums than this about one local model.
+        later_stages: In no more later stages of plans than this in a run, all rounds together. The server says when it needs
+            one, and nobody can check why: what it may open in any case is the promise below, of all stages together.
         privacy: The promise r: no combination of all sums about one global model may mix fewer clients, over those whose
             vectors are really in them; 0 promises nothing. No single sum may be smaller either.
         privacy_over_runs: The same over all sums about this client's data, whatever the model, run and purpose, as if its
@@ -60,6 +62,7 @@ class ClientPolicy:
     colluders: int = COLLUDERS
     last_round: int = 2**31 - 1
     sums_per_round: int = 2**31 - 1
+    later_stages: int = 2**31 - 1
     privacy: int = 0
     privacy_over_runs: int = 0
     largest_share: float = NO_LIMIT
@@ -75,6 +78,7 @@ class ClientPolicy:
             ("minimum_threshold", 1),
             ("last_round", 0),
             ("sums_per_round", 1),
+            ("later_stages", 0),
             ("privacy", 0),
             ("privacy_over_runs", 0),
             ("colluders", 0),

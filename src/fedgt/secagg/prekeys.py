@@ -129,11 +129,11 @@ class Prekeys:
             ProtocolError: If they are for another run or round, for fewer groups, or spent.
         """
         for_it = (plan.run, plan.round) == (self._request.run, self._request.round)
-        if self._spent or not for_it or len(plan.groups) > self._request.groups:
+        if self._spent or not for_it or plan.stages[0] > self._request.groups:
             raise ProtocolError(
                 f"client {self._client} has published keys for {self._request.groups} groups of round "
                 f"{self._request.round} of run {self._request.run!r}, each to be used once; the plan has "
-                f"{len(plan.groups)} groups in round {plan.round} of {plan.run!r}"
+                f"{plan.stages[0]} groups in round {plan.round} of {plan.run!r}"
             )
         self._spent = True
 
@@ -215,10 +215,10 @@ def read_prekeys(
     request = PrekeyRequest.from_entry(header.get("for"))
     if header.get("client") != client:
         raise ProtocolError(f"the prekeys are those of {header.get('client')!r:.80}")
-    if (request.run, request.round) != (plan.run, plan.round) or request.groups < len(plan.groups):
+    if (request.run, request.round) != (plan.run, plan.round) or request.groups < plan.stages[0]:
         raise ProtocolError(
             f"its prekeys are for {request.groups} groups of round {request.round} of run {request.run!r:.80}, the plan "
-            f"has {len(plan.groups)} in round {plan.round} of {plan.run!r:.80}"
+            f"has {plan.stages[0]} in round {plan.round} of {plan.run!r:.80}"
         )
     size = public_bytes(credentials)
     if len(body) != request.groups * size:

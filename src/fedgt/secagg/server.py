@@ -1,13 +1,14 @@
 """The server's side of one batch of secure sums: one call per stage, bytes in and bytes out, no I/O.
 
 `keys()` and `shares(...)`, or `begin(...)` in their place; `masked(...)`, with identities `agree(...)`, and `unmask(...)`
-each return one message per client for that stage; `results` returns one `GroupSum` per group.
+each return one message per client for that stage; `results` returns one `GroupSum` per group. If the plan has a later stage,
+`further()` may begin it, in the place of `keys()`, and the others follow once more.
 
 What a client does wrong costs that client, at worst its groups, never an exception.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -19,11 +20,11 @@ from fedgt.errors import ProtocolError, SignatureError, SpecError
 from fedgt.foreign_text import plain
 from fedgt.secagg.agreement import Link, links_to_json, quorum, signatures_to_json, valid_signatures
 from fedgt.secagg.agreement_log import AgreementLog, read_head
-from fedgt.secagg.challenge import field_of, pad_bytes, require_seed
-from fedgt.secagg.faults import Fault, erase_faulty, erase_unreadable
+from fedgt.secagg.challenge import pad_bytes
+from fedgt.secagg.faults import Fault, erase_faulty, erase_unreadable, strike
 from fedgt.secagg.frames import Sender
 from fedgt.secagg.group_sum import Authorise, GroupSum
-from fedgt.secagg.identity import SIGNATURE_BYTES, Credentials
+from fedgt.secagg.identity import Credentials
 from fedgt.secagg.masks import KEY_BYTES, TAG_BYTES, GroupContext, tag_key
 from fedgt.secagg.membership import public_bytes, require_usable, shared_bytes, verify_keys
 from fedgt.secagg.messages import (
@@ -39,6 +40,7 @@ from fedgt.secagg.messages import (
 from fedgt.secagg.opening import ServerGroup, hashes_for, open_group, parcel_for
 from fedgt.secagg.plan import RoundPlan
 from fedgt.secagg.prekeys import read_prekeys
+from fedgt.secagg.questions import Questions
 from fedgt.secagg.shares import SHARE_BYTES
 from fedgt.secagg.vector import read_sum
 
@@ -60,11 +62,12 @@ class ServerSession:
         credentials: The server's identity and the clients' keys. None is ANONYMOUS MODE, for simulations.
         agreements: What the clients have signed, with credentials; it must go on over rounds, runs and restarts. None begins
             a new record, which clients that have signed before refuse.
-        seed: Of the plan's challenge, if it has one: fresh, and shown to nobody before all vectors have arrived.
+        seeds: Of the plan's challenges, if it has any: fresh, and shown to nobody before all vectors of their stage have
+            arrived.
 
     Raises:
         SpecError: If the credentials are a client's.
-        ProtocolError: If the seed is not the one of the plan.
+        ProtocolError: If the seeds are not those of the plan.
 
     Examples:
         >>> import numpy as np
@@ -93,18 +96,18 @@ class ServerSession:
         *,
         credentials: Credentials | None = None,
         agreements: AgreementLog | None = None,
-        seed: bytes = b"",
+        seeds: Sequence[bytes] = (),
     ) -> None:
         """Everybody is expected."""
         if credentials is not None and not credentials.serves:
             raise SpecError(f"the server has the credentials of client {credentials.identity.name}: take its own")
-        if plan.challenge or seed:
-            require_seed(plan, seed)
         self._plan = plan
-        self._seed = seed
-        self._field = field_of(plan)
-        self._answers: dict[str, int] = {}
+        self._stage = 0
+        self._questions = Questions(plan, seeds, signed=credentials is not None)
+        self._left: dict[str, str] = {}  # client -> where it has left, and why
+        self._sums: dict[int, GroupSum] = {}
         self._faults: tuple[Fault, ...] = ()
+        self._struck: tuple[int, ...] = ()
         self._credentials = credentials
         self._identity = None if credentials is None else credentials.identity
         if credentials is not None and agreements is None:
@@ -132,21 +135,57 @@ class ServerSession:
     def keys(self) -> dict[str, bytes]:
         """Stage 1, requests: the plan."""
         self._advance("keys")
-        for group in self._groups:
+        self._expect_keys()
+        message = plan_message(self._plan, identity=self._identity)
+        return dict.fromkeys(self._plan.clients, message)
+
+    def further(self) -> dict[str, bytes]:
+        """Message "further", requests: the next stage of the plan begins. Everybody who has left by now is left out of it.
+
+        Raises:
+            ProtocolError: If the stage before is not over, or was the last.
+        """
+        if self._next < len(self._order) or not self.later:
+            raise ProtocolError(
+                "'further' was called out of order: it follows the results of a stage that is not the last"
+            )
+        self._stage += 1
+        self._next = 1
+        self._link = None
+        self._questions.show(self._stage, ())  # nobody has answered about this stage
+        for group in self._current():
+            for position, client in enumerate(group.clients):
+                if client in self._left:
+                    group.dropped[client] = self._left[client]
+                    group.present.discard(position)
+        self._expect_keys()
+        self._erase_below_threshold("further")
+        return self._messages("further", self._everybody())
+
+    @property
+    def later(self) -> bool:
+        """Whether the plan has a stage that has not begun."""
+        return self._stage + 1 < len(self._plan.stages)
+
+    def _expect_keys(self) -> None:
+        for group in self._current():
             if not group.clients:
                 group.reason = "the group has no clients"
         self._asked = {
-            client: {group.index: public_bytes(self._credentials) for group in self._groups if client in group.clients}
+            client: {
+                group.index: public_bytes(self._credentials)
+                for group in self._current()
+                if client in group.clients and not group.reason
+            }
             for client in self._plan.clients
+            if client not in self._left
         }
-        message = plan_message(self._plan, identity=self._identity)
-        return dict.fromkeys(self._plan.clients, message)
 
     def shares(self, replies: Mapping[str, bytes], failures: Mapping[str, str] = _NO_FAILURES) -> dict[str, bytes]:
         """Stage 2, requests: everybody's public keys."""
         self._advance("shares")
-        collected = self._collect("keys", replies, failures, self._check_keys)
-        requests: dict[str, list[GroupPart]] = {}
+        collected = self._collect("further" if self._stage else "keys", replies, failures, self._check_keys)
+        requests = self._everybody()
         for group in self._running():
             group.public = collected[group.index]
             members = tuple(sorted(group.present))
@@ -175,7 +214,7 @@ class ServerSession:
                     )
             except ProtocolError as error:
                 reasons[client] = str(error)
-        for group in self._groups:
+        for group in self._current():
             if not group.clients:
                 group.reason = "the group has no clients"
             group.published_in = GroupContext.ahead(self._plan.run, self._plan.round, group.index)
@@ -189,6 +228,13 @@ class ServerSession:
                     group.dropped[client] = plain(f"keys: {error}")
                     group.present.discard(position)
         self._erase_below_threshold("keys")
+        self._left = {
+            client: plain(f"keys: {reasons.get(client, 'no keys')}")
+            for client in self._plan.clients
+            if client not in prekeys
+        }
+        self._asked = {}
+        self._everybody()
         parts = []
         for group in self._running():
             members = tuple(sorted(group.present))
@@ -207,13 +253,14 @@ class ServerSession:
         """Stage 3, requests: to each client the encrypted shares that its peers made for it."""
         self._advance("masked")
         published = {group.index: tuple(sorted(group.present)) for group in self._groups}
-        collected = self._collect("shares", replies, failures, self._check_head)
+        collected = self._collect("shares", replies, failures)
         signed = self._credentials is not None
         vector = self._plan.length * self._plan.encoding.dtype.itemsize
-        length = vector + pad_bytes(self._plan) + (TAG_BYTES if signed else 0)
+        tag = TAG_BYTES if signed else 0
         server = [self._tag_key.public_key().public_bytes_raw()] if signed else []
-        requests: dict[str, list[GroupPart]] = {}
+        requests = self._everybody()
         for group in self._running():
+            length = vector + pad_bytes(self._plan, group.index) + tag
             group.sharers = tuple(sorted(group.present))
             shared, everybody = collected[group.index], published[group.index]
             group.hashes = {
@@ -287,7 +334,11 @@ class ServerSession:
         return self._messages("unmask", requests, dict.fromkeys(requests, signatures_to_json(signatures)))
 
     def results(self, replies: Mapping[str, bytes], failures: Mapping[str, str] = _NO_FAILURES) -> tuple[GroupSum, ...]:
-        """The sums, one per group of the plan; lost and withheld groups are erasures that say why."""
+        """The sums, one per group of the stages until now; lost and withheld groups are erasures that say why.
+
+        Sums of an earlier stage that a later one contradicts are erasures from then on, and so are those whose members it
+        has not all seen again.
+        """
         self._advance("results")
         running = self._running()
         collected = self._collect("unmask", replies, failures)
@@ -297,13 +348,21 @@ class ServerSession:
                     open_group(self._plan, group, collected[group.index])
                 except ProtocolError as error:
                     group.reason = plain(f"unmask: {error}")
-        self._faults += erase_faulty(self._plan, self._groups, self._seed, self._answers)
-        return tuple(self._result(group) for group in self._groups)
+        open_until_now = self._groups[: self._plan.of_stage(self._stage).stop]
+        seed, answers = self._questions.seed(self._stage), self._questions.answers
+        self._faults += erase_faulty(self._plan, open_until_now, seed, answers, self._stage)
+        self._struck += strike(self._plan, open_until_now, self._stage)
+        return tuple(self._result(group) for group in open_until_now)
 
     @property
     def faults(self) -> tuple[Fault, ...]:
         """What groups show about their members, once there are results."""
         return self._faults
+
+    @property
+    def struck(self) -> tuple[int, ...]:
+        """The groups of earlier stages that are given up because a member was not seen again."""
+        return self._struck
 
     def _advance(self, stage: str) -> None:
         if self._next >= len(self._order) or self._order[self._next] != stage:
@@ -321,14 +380,14 @@ class ServerSession:
         """The inputs are complete: who is alive is decided here, and what may be opened."""
         for client in list(self._asked):
             self._add_input(client, replies, failures)
-        self._faults = erase_unreadable(self._groups)
+        self._faults += erase_unreadable(self._current())
         self._erase_below_threshold("masked")
-        for group in self._groups:
+        for group in self._current():
             group.alive = tuple(sorted(group.alive))
         if self._running():
             self._authorise(authorise)
         requests: dict[str, list[GroupPart]] = {client: [] for client in self._finished()}
-        for group in self._groups:
+        for group in self._current():
             if group.reason:
                 group.total = None
                 continue
@@ -336,12 +395,16 @@ class ServerSession:
             for position in group.alive:
                 self._ask(requests, group, position, part, per_sharer * len(group.sharers))
         if stage != "agree":
-            return self._messages(stage, requests, {client: self._seed for client, parts in requests.items() if parts})
+            asked = {client for client, parts in requests.items() if parts}
+            asked |= set(self._everybody()) if self._running() else set()
+            return self._messages(stage, requests, dict.fromkeys(asked, self._questions.show(self._stage, asked)))
         for client in requests:
             self._asked.setdefault(client, {})  # all sign, also those of whom no group is opened
         link = self._propose()
-        attached = b"" if link is None else self._seed + link.to_json()
-        return self._messages(stage, requests, dict.fromkeys(requests, attached))
+        if link is None:
+            return self._messages(stage, requests)
+        seed = self._questions.show(self._stage, requests)
+        return self._messages(stage, requests, dict.fromkeys(requests, seed + link.to_json()))
 
     def _propose(self) -> Link | None:
         """The agreement about all groups that are to be opened: on record before anybody hears of it."""
@@ -389,8 +452,24 @@ class ServerSession:
         return links_to_json(self._log.after(read_head(self._attached[client])))
 
     def _finished(self) -> set[str]:
-        """Every client whose input is in some group."""
-        return {group.clients[position] for group in self._groups for position in group.alive}
+        """Every client whose input is in some group of the stage; with several stages, everybody who has not left."""
+        return {group.clients[position] for group in self._current() for position in group.alive} | set(
+            self._everybody()
+        )
+
+    def _everybody(self) -> dict[str, list[GroupPart]]:
+        """Requests for everybody who has not left, in a group of the stage or not; for nobody if the plan has one stage."""
+        requests: dict[str, list[GroupPart]] = {}
+        if len(self._plan.stages) > 1:
+            requests = {client: [] for client in self._plan.clients if client not in self._left}
+        for client in requests:
+            self._asked.setdefault(client, {})
+        return requests
+
+    def _current(self) -> list[ServerGroup]:
+        """The groups of the stage."""
+        now = self._plan.of_stage(self._stage)
+        return self._groups[now.start : now.stop]
 
     def _add_input(self, client: str, replies: Mapping[str, bytes], failures: Mapping[str, str]) -> None:
         """Add one client's masked vectors to the totals of its groups."""
@@ -402,13 +481,12 @@ class ServerSession:
                 group.total = vector.copy()
             else:
                 np.add(group.total, vector, out=group.total)
-            if self._field is not None:
-                start = vector.nbytes
-                group.pad += self._field.from_bytes(body[start : start + self._field.size])
+            pads = self._questions.pads(index, body[vector.nbytes :])
+            group.pads = [sum(pair) for pair in zip(group.pads or [0] * len(pads), pads, strict=True)]
             group.alive = (*group.alive, group.clients.index(client))
 
     def _running(self) -> list[ServerGroup]:
-        return [group for group in self._groups if not group.reason]
+        return [group for group in self._current() if not group.reason]
 
     def _ask(
         self, requests: dict[str, list[GroupPart]], group: ServerGroup, position: int, part: GroupPart, reply: int
@@ -428,6 +506,7 @@ class ServerSession:
                 client,
                 requests[client],
                 attached=attached.get(client, b""),
+                at=self._stage,
                 identity=self._identity,
             )
             for client in sorted(requests)
@@ -481,9 +560,7 @@ class ServerSession:
         require_usable(self._tag_key, body)
 
     def _check_input(self, group: ServerGroup, client: str, body: memoryview) -> None:
-        if self._field is not None:
-            start = self._plan.length * self._plan.encoding.dtype.itemsize
-            self._field.from_bytes(body[start : start + self._field.size])
+        self._questions.pads(group.index, body[self._plan.length * self._plan.encoding.dtype.itemsize :])
         if self._credentials is None:
             return
         public = group.public[group.clients.index(client)]
@@ -492,10 +569,6 @@ class ServerSession:
             Poly1305.verify_tag(key, body[:-TAG_BYTES], bytes(body[-TAG_BYTES:]))
         except InvalidSignature as error:
             raise SignatureError("the masked vector was changed on its way") from error
-
-    def _check_head(self, group: ServerGroup, client: str, body: memoryview) -> None:
-        if self._log is not None:
-            self._log.after(read_head(self._attached[client]))
 
     def _check_agreement(self, group: ServerGroup, client: str, body: memoryview) -> None:
         if self._link is not None and self._log is not None:
@@ -518,12 +591,15 @@ class ServerSession:
         failures: Mapping[str, str],
     ) -> tuple[dict[int, memoryview], dict[int, str]]:
         """Bodies by group, and for every other group that was asked for the reason why there is none."""
-        if client in failures or client not in replies:
-            return {}, dict.fromkeys(lengths, failures.get(client, "no reply"))
         try:
+            if client in failures or client not in replies:
+                raise ProtocolError(failures.get(client, "no reply"))
             message = self._parse(stage, client, replies[client])
-            self._attached[client] = self._read_answer(stage, client, memoryview(message.attached))
+            self._attached[client] = self._questions.read(stage, client, memoryview(message.attached))
+            if stage == "shares":
+                self._missed(client)  # its record must be a beginning of the one here
         except ProtocolError as error:
+            self._left.setdefault(client, plain(f"{stage}: {error}"))
             return {}, dict.fromkeys(lengths, str(error))
         bodies: dict[int, memoryview] = {}
         problems = dict.fromkeys(lengths, "no answer for this group")
@@ -539,46 +615,44 @@ class ServerSession:
                 problems[part.group] = f"{len(part.body)} bytes where {lengths[part.group]} are due"
         return bodies, problems
 
-    def _read_answer(self, stage: str, client: str, attached: memoryview) -> memoryview:
-        """Keep a client's answer to the challenge; what else is attached comes before it.
-
-        Raises:
-            ProtocolError: If it is none.
-        """
-        asked = self._field is not None and stage == ("unmask" if self._credentials is None else "agree")
-        if not asked or self._field is None or (stage == "agree" and self._link is None):
-            return attached
-        stop = SIGNATURE_BYTES if stage == "agree" else 0
-        if len(attached) != stop + self._field.size:
-            raise ProtocolError("it has not answered the challenge")
-        self._answers[client] = self._field.from_bytes(attached[stop:])
-        return attached[:stop]
-
     def _parse(self, stage: str, client: str, payload: bytes) -> StageMessage:
         sender = None
         if self._credentials is not None:
             sender = Sender(name=client, public=self._credentials.registry.client_key(client))
         return read_stage_message(
-            payload, plan=self._plan, stage=stage, client=client, sender=sender, in_place=stage == "masked"
+            payload,
+            plan=self._plan,
+            stage=stage,
+            client=client,
+            at=self._stage,
+            sender=sender,
+            in_place=stage == "masked",
         )
 
     def _authorise(self, authorise: Authorise) -> None:
         """Ask for every group that could be opened; mark the withheld ones."""
+        running = {group.index for group in self._running()}
         members = tuple(
-            () if group.reason else tuple(group.clients[position] for position in group.alive) for group in self._groups
+            tuple(group.clients[position] for position in group.alive) if group.index in running else ()
+            for group in self._groups
         )
         answers = authorise(members)
         if len(answers) != len(members):
             raise ProtocolError(f"authorise answered for {len(answers)} groups, {len(members)} were asked about")
         for group, answer in zip(self._groups, answers, strict=True):
-            if answer is not None and not group.reason:
+            if answer is not None and group.index in running:
                 group.reason = f"withheld: {answer}"
 
     def _result(self, group: ServerGroup) -> GroupSum:
+        total = group.total
+        if group.reason or not self.later:
+            group.total = None  # a later stage looks at it again
+        before = self._sums.get(group.index)
+        if before is not None and before.reason == group.reason:
+            return before
         members = tuple(group.clients[position] for position in group.alive)
-        opened = None if group.reason or group.total is None else read_sum(self._plan, group.total)
-        group.total = None
-        return GroupSum(
+        opened = None if group.reason or total is None else read_sum(self._plan, total)
+        self._sums[group.index] = GroupSum(
             group=group.index,
             members=members,
             dropped=MappingProxyType(dict(group.dropped)),
@@ -590,3 +664,4 @@ class ServerSession:
             beta_total=None if opened is None else opened.beta_total,
             faults=MappingProxyType(dict(group.faults)),
         )
+        return self._sums[group.index]

@@ -9,7 +9,6 @@ from fedgt.secagg.agreement import (
     OpenedGroup,
     Row,
     links_from_json,
-    planned_rows,
     quorum,
     signatures_from_json,
     valid_signatures,
@@ -64,10 +63,15 @@ class Signatory:
                 colluders=policy.colluders,
             )
 
-    def catch_up(self, plan: RoundPlan, missed: bytes | memoryview) -> None:
+    def catch_up(self, plan: RoundPlan, missed: bytes | memoryview, planned: Sequence[Row]) -> None:
         """Take over the agreements that this client has missed, and look at the plan again with them.
 
         One with fewer signatures than the quorum was asked for and may have failed: it counts all the same.
+
+        Args:
+            plan: The plan.
+            missed: The agreements.
+            planned: Its sums that are to come.
 
         Raises:
             ProtocolError: If they do not follow the record, or what is planned now would break the promise.
@@ -77,7 +81,7 @@ class Signatory:
             self._log.append(link)
             if valid:
                 self._log.add_signatures(link.number, valid)
-        self.require_promise(plan, planned_rows(plan))
+        self.require_promise(plan, planned)
 
     def sign(
         self,
@@ -85,6 +89,8 @@ class Signatory:
         proposed: bytes | memoryview,
         parts: Sequence[GroupPart],
         groups: Mapping[int, Membership],
+        *,
+        stage: int = 0,
     ) -> bytes:
         """The signature on the agreement; it is on record, and counts as opened, before the signature leaves.
 
@@ -93,15 +99,18 @@ class Signatory:
             proposed: The agreement.
             parts: What the server says of this client's groups.
             groups: What this client knows of them.
+            stage: The stage of the plan: groups of another one are not opened under this agreement.
 
         Raises:
-            ProtocolError: If the agreement is not about this plan, contradicts what this client knows, or does not follow
-                its record.
+            ProtocolError: If the agreement is not about this plan or stage, contradicts what this client knows, or does not
+                follow its record.
             PolicyError: If what would be open breaks its promise.
         """
         link = Link.from_json(proposed)
         link.require_plan(plan)
         opened = {one.group: one for one in link.groups}
+        if strange := sorted(set(opened) - set(plan.of_stage(stage))):
+            raise ProtocolError(f"the agreement opens group {strange[0]}, which is of another stage of the plan")
         if {index for index, one in opened.items() if self._client in one.alive} != {part.group for part in parts}:
             raise ProtocolError("the agreement opens other groups of this client than the request names")
         for part in parts:

@@ -35,7 +35,7 @@ class SuspendedSession:
         groups: Group number -> the client's membership.
         signed: The agreement that it has signed, if it has.
         akin: The hashes of the models that count as the plan's own.
-        committed: The vector and the pad that it has masked and has not yet answered the challenge about, if there are any.
+        committed: The vector that it has masked, and the pads of the questions that it has not answered yet, if any.
     """
 
     plan: RoundPlan
@@ -55,7 +55,8 @@ class SuspendedSession:
             body += [one.share_key.private_bytes_raw(), one.mask_key.private_bytes_raw(), bytes(one.secret), one.public]
             body += [one.tag_key, *one.peers.values(), *(bytes(share) for share in one.held.values())]
         if self.committed is not None and self.committed.vector.size:
-            body += [self.committed.pad.to_bytes(_PAD_BYTES, "big"), self.committed.vector.tobytes()]
+            body += [pad.to_bytes(_PAD_BYTES, "big") for pad in self.committed.pads.values()]
+            body.append(self.committed.vector.tobytes())
         header = {
             "kind": _KIND,
             "client": client,
@@ -64,6 +65,7 @@ class SuspendedSession:
             "stage": self.stage,
             "groups": entries,
             "akin": sorted(self.akin),
+            "pads": [] if self.committed is None else list(self.committed.pads),
         }
         return pack(header, *body)
 
@@ -89,7 +91,7 @@ class SuspendedSession:
                 groups=groups,
                 signed=Link.from_json(signed) if signed else None,
                 akin=frozenset(header["akin"]),
-                committed=_committed(plan, taken) if taken.left else None,
+                committed=_committed(plan, header["pads"], taken) if taken.left else None,
             )
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise ProtocolError(f"client {client}: the suspended session cannot be read: {plain(error)}") from error
@@ -113,10 +115,10 @@ def _membership(plan: RoundPlan, client: str, entry: Any, taken: "_Reader") -> M
     )
 
 
-def _committed(plan: RoundPlan, taken: "_Reader") -> Committed:
-    pad = int.from_bytes(taken(_PAD_BYTES), "big")
+def _committed(plan: RoundPlan, stages: list[int], taken: "_Reader") -> Committed:
+    pads = {int(stage): int.from_bytes(taken(_PAD_BYTES), "big") for stage in stages}
     dtype = narrowest(plan)
-    return Committed(np.frombuffer(bytearray(taken(plan.length * dtype.itemsize)), dtype=dtype), pad)
+    return Committed(np.frombuffer(bytearray(taken(plan.length * dtype.itemsize)), dtype=dtype), pads)
 
 
 class _Reader:

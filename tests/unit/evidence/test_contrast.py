@@ -112,8 +112,8 @@ def test_a_common_factor_of_the_weights_of_a_group_or_of_all_sample_counts_chang
     [
         (np.ones(3), np.ones(3), ShapeError, r"\[m, n\] and \[n\] are needed"),
         (np.ones((2, 3)), np.ones(4), ShapeError, r"\[m, n\] and \[n\] are needed"),
-        ([[1.0, np.nan], [1, 1]], [1, 1], ShapeError, "finite and not negative"),
-        ([[1.0, -1.0], [1, 1]], [1, 1], ShapeError, "finite and not negative"),
+        ([[1.0, np.nan], [1, 1]], [1, 1], ShapeError, "finite, with a total that is not negative"),
+        ([[1.0, -2.0], [1, 1]], [1, 1], ShapeError, "finite, with a total that is not negative"),
         ([[1.0, 1.0], [1, 0]], [1, 0], ShapeError, "positive"),
         ([[1.0, 1.0], [0, 0]], [1, 1], DesignError, "group 1 has no member"),
     ],

@@ -45,7 +45,8 @@ def test_a_run_leaves_its_plan_its_account_its_result_and_its_log(tmp_path: Path
     run = held(tmp_path / "run")
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert names == {
-        "ledger.json", "ledger.json.lock", "log", "plan.json", "result.json", "rounds.csv", "settings.toml", "state.npz",
+        "evidence.npz", "ledger.json", "ledger.json.lock", "log", "plan.json", "result.json", "rounds.csv",
+        "settings.toml", "state.npz",
     }  # fmt: skip
     result = result_of(tmp_path / "run")
     assert result == run.result()
@@ -480,7 +481,7 @@ def test_the_report_of_a_real_run_has_its_names_and_nothing_that_only_a_simulati
     assert any("round 2 (training) was lost" in one for one in report["incidents"]["warnings"])
     page = shown((tmp_path / "run" / "report.html").read_text())
     assert not [word for word in SIMULATED if word in page.lower()]
-    assert "top-one, on the validation set" in page
+    assert "of the validation set" in page
     assert "How the run was set up" in page
     Report.model_validate(report)
 

@@ -81,7 +81,7 @@ def test_a_client_in_more_groups_sends_more_and_a_larger_model_costs_its_entries
     width = 4  # bytes of an entry in the 32-bit ring
     assert 0 <= large.client_up - small.client_up - busiest * 2000 * width <= 8  # a header may need one more word
     memberships = int(UNEVEN.matrix.sum())
-    assert large.bytes_up - small.bytes_up == memberships * 2000 * width
+    assert 0 <= large.bytes_up - small.bytes_up - memberships * 2000 * width <= 8 * UNEVEN.clients
 
 
 def test_members_must_fit_the_design() -> None:

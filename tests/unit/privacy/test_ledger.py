@@ -223,3 +223,13 @@ def test_an_account_in_a_file_goes_on_with_its_limit(tmp_path: Path) -> None:
         Ledger.kept_in(path, **kept | {"largest_share": 0.9})
     with pytest.raises(SpecError, match="no largest_share"):
         Ledger.kept_in(path, clients="abcd", promised=2)
+
+
+def test_what_is_foreseen_is_what_would_be_permitted_and_is_not_on_record() -> None:
+    account, asked = ledger(), [*GROUPS, EVERYBODY]
+    before = account.to_json()
+    foreseen = account.foresee(asked, models="round-1", test=False)
+    assert account.to_json() == before
+    assert foreseen == account.permit(asked, models="round-1", test=False)
+    assert foreseen[:8] == (None,) * 8
+    assert foreseen[8] is not None

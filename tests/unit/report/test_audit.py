@@ -66,7 +66,7 @@ def test_an_untouched_record_is_decided_the_same_way_again(strategy: str, outcom
 def test_a_record_that_was_changed_is_noticed(what: str) -> None:
     spec = spec_of(15)
     result = decided_result(spec, outcomes="11010000")
-    guilty = next(client for client in result["clients"] if client["verdict"] == "exclude")
+    guilty = next(client for client in result["clients"] if client["excluded"])
     if what == "posterior":
         guilty["posterior"] -= 0.01
     elif what == "verdict":

@@ -231,4 +231,4 @@ def test_a_tiny_p_value_negative_factors_and_several_tests_are_written_as_people
     assert "(p <0.0001)" in said
     assert "(p = 0.0020)" in said
     assert "+ -" not in said
-    assert "groups tested in rounds 1 and 2" in said
+    assert "with a test in rounds 1 and 2" in said

@@ -52,8 +52,8 @@ def test_sums_are_the_same_when_every_session_is_suspended_between_all_stages(
     Where a challenge is asked, the vector and the pad are in the bytes until it is answered.
     """
     credentials = everybody(signed=signed)
-    plan = replace(PLAN, challenge=seed_hash(seed) if seed else "")
-    server = ServerSession(plan, credentials=credentials["server"], seed=seed)
+    plan = replace(PLAN, challenges=(seed_hash(seed),) if seed else ())
+    server = ServerSession(plan, credentials=credentials["server"], seeds=(seed,) if seed else ())
     states: dict[str, bytes] = {}
 
     def resumed(name: str) -> ClientSession:
