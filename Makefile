@@ -45,9 +45,9 @@ $(VENV)/.engines: $(VENV)/.dev
 	$(PIP) install --quiet --constraint $(LOCK) 'flwr[simulation]'
 	@touch $@
 
-# ENGINES="simulation or tls" chooses among them.
-test-engines: $(VENV)/.engines ## Flower's simulation, SuperLink and SuperNodes on loopback, with faults and TLS, and the deployment guide (fifteen minutes)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 0 -rs $(if $(ENGINES),-k "$(ENGINES)") tests/contract/test_engine_contract.py tests/integration/test_deployment_guide.py tests/integration/test_new_app.py tests/integration/test_flower_engines.py
+# ENGINES="simulation or tls" chooses among them; "flare" is NVIDIA FLARE (ten minutes).
+test-engines: $(VENV)/.engines ## Flower and NVIDIA FLARE: simulations and deployments on loopback, with faults and TLS, and the guides (half an hour)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 0 -rs $(if $(ENGINES),-k "$(ENGINES)") tests/contract/test_engine_contract.py tests/integration/test_deployment_guide.py tests/integration/test_new_app.py tests/integration/test_flower_engines.py tests/integration/test_flare_deployment.py
 
 $(VENV)/.torch: $(VENV)/.dev
 	$(PIP) install --quiet 'torch>=2.6'

@@ -13,13 +13,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 HERE = Path(__file__).parent
-EXTRAS = ("plots", "flower")
+EXTRAS = ("plots", "flower", "nvflare")
 HEAD = """# What an installation brings along
 
-The packages that come with fedgt, and those that its extras `plots` and `flower` add. They are in
-the versions of `requirements/lock.txt`, with the licences that they state. The extra `train` (torch
-and others) is not locked, nor are the tools of development. Written by `make reference`, for Linux
-on Python 3.11.
+The packages that come with fedgt, and those that its extras `plots`, `flower` and `nvflare` add.
+They are in the versions of `requirements/lock.txt`, with the licences that they state. The extra
+`train` (torch and others) is not locked, nor are the tools of development. Written by
+`make reference`, for Linux on Python 3.11.
 
 | package | version | licence | needed by |
 |---|---|---|---|"""

@@ -22,6 +22,7 @@ MODULES = {
     "fedgt.secagg": "secure aggregation: protocol",
     "fedgt.engine": "secure aggregation: engine",
     "fedgt.flower": "Flower",
+    "fedgt.nvflare": "NVIDIA FLARE",
     "fedgt.evidence": "graded evidence",
     "fedgt.screen": "the paper's screen",
     "fedgt.decode": "decoding of binary outcomes",

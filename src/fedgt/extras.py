@@ -5,7 +5,7 @@ fedgt is on no package index. A line that installs it by its name alone would fe
 
 from typing import Literal, TypeAlias
 
-Extra: TypeAlias = Literal["plots", "flower", "train"]
+Extra: TypeAlias = Literal["plots", "flower", "nvflare", "train"]
 
 
 def how_to_install(extra: Extra) -> str:

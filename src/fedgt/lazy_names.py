@@ -12,9 +12,13 @@ def lazy_names(
 
     Args:
         package: Its `__name__`.
-        homes: Module of the package -> the names that it has.
+        homes: Module of the package, or `fedgt.` and a module of another one -> the names that it has.
     """
-    home_of = {name: f"{package}.{module}" for module, names in homes.items() for name in names}
+    home_of = {
+        name: module if module.startswith("fedgt.") else f"{package}.{module}"
+        for module, names in homes.items()
+        for name in names
+    }
 
     def load(name: str) -> Any:
         if name in home_of:

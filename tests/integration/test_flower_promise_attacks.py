@@ -18,8 +18,8 @@ from flwr.clientapp import ClientApp
 from fedgt.engine import TrainedModel
 from fedgt.engine.prekey_store import finish_message, read_finished
 from fedgt.errors import FedGTError
-from fedgt.flower import InProcessGrid, Site, client_app
-from fedgt.flower.records import MESSAGE_TYPES, frame_of, frame_record, inputs_of
+from fedgt.flower import InProcessGrid, Site, client_app, inputs_of
+from fedgt.flower.records import MESSAGE_TYPES, frame_of, frame_record
 from fedgt.secagg import ClientPolicy
 from fedgt.secagg.messages import stage_message
 from fedgt.types import Parameters

@@ -118,6 +118,7 @@ def layers() -> tuple[dict[str, int], ...]:
             for module in line.split("|")
         }
         for contract in contracts
+        if contract["type"] == "layers"
     )
 
 

@@ -29,5 +29,5 @@ def end_processes(folder: Path) -> None:
     """End whatever works in the folder, also what its processes have started."""
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if (process / "cwd").readlink() == folder:
+            if (process / "cwd").readlink().is_relative_to(folder):
                 os.kill(int(process.name), signal.SIGKILL)

@@ -3,6 +3,7 @@
 import re
 import runpy
 import sys
+from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,10 @@ def test_the_changelog_has_a_section_for_this_version_and_one_for_the_next() -> 
 
 @pytest.mark.skipif(
     sys.version_info[:2] != (3, 11), reason="written for Python 3.11; other versions need other packages"
+)
+@pytest.mark.skipif(
+    "nvflare" not in (metadata("fedgt").get_all("Provides-Extra") or []),
+    reason="fedgt was installed here before it had its extra nvflare: make check",
 )
 def test_the_table_of_dependencies_is_that_of_what_is_installed() -> None:
     written = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")

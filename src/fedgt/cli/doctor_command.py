@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from fedgt.errors import FedGTError, SpecError
-from fedgt.extras import how_to_install
+from fedgt.extras import Extra, how_to_install
 from fedgt.foreign_text import plain
 
 _QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -69,26 +69,31 @@ def doctor(
 
 
 def _versions() -> Iterator[_Finding]:
-    from importlib.metadata import PackageNotFoundError, version
+    from importlib.metadata import version
 
     from fedgt._version import __version__
 
     yield _Finding(check="fedgt", status="ok", text=f"{__version__}; server and all sites must have the same")
     yield _Finding(check="cryptography", status="ok", text=version("cryptography"))
-    try:
-        installed = version("flwr")
-    except PackageNotFoundError:
-        yield _Finding(
-            check="flwr", status="note", text=f"not installed; needed for Flower only: {how_to_install('flower')}"
-        )
-        return
-    try:
-        from fedgt.flower import supported
+    yield _framework("flwr", "flower", "fedgt.flower.supported", "Flower")
+    yield _framework("nvflare", "nvflare", "fedgt.nvflare.flare_releases", "NVIDIA FLARE")
 
+
+def _framework(package: str, extra: Extra, releases: str, name: str) -> _Finding:
+    from importlib import import_module
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        installed = version(package)
+    except PackageNotFoundError:
+        text = f"not installed; needed for {name} only: {how_to_install(extra)}"
+        return _Finding(check=package, status="note", text=text)
+    try:
+        supported = import_module(releases)
         supported.require_supported(installed)
-        yield _Finding(check="flwr", status="ok", text=f"{installed} ({supported.RANGE})")
     except FedGTError as error:
-        yield _Finding(check="flwr", status="failed", text=str(error))
+        return _Finding(check=package, status="failed", text=str(error))
+    return _Finding(check=package, status="ok", text=f"{installed} ({supported.RANGE})")
 
 
 def _telemetry() -> Iterator[_Finding]:

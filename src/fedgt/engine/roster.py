@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
+from typing import Generic, TypeAlias, TypeVar
 
 from fedgt.engine.hello import hello_frame, read_answer
 from fedgt.engine.prekey_store import PrekeyStore
@@ -16,11 +17,13 @@ logger = logging.getLogger(__name__)
 
 _PATIENCE = 3  # a node that does not say who it is, is asked so many times: it must not slow down every round
 
-Ask = Callable[[Collection[int], bytes, float], Iterator[tuple[int, bytes | str]]]
+Address = TypeVar("Address", int, str)
+
+Ask: TypeAlias = Callable[[Collection[Address], bytes, float], Iterator[tuple[Address, bytes | str]]]
 """(addresses, question, timeout in seconds) -> of each address its answer, or why there is none, as they come."""
 
 
-class Roster:
+class Roster(Generic[Address]):
     """Names are the identity; addresses ("nodes") come and go. Nothing that a node does raises.
 
     Args:
@@ -37,8 +40,8 @@ class Roster:
     def __init__(
         self,
         clients: Collection[str],
-        online: Callable[[], Iterable[int]],
-        ask: Ask,
+        online: Callable[[], Iterable[Address]],
+        ask: Ask[Address],
         *,
         credentials: Credentials | None,
         prekeys: PrekeyStore,
@@ -48,22 +51,22 @@ class Roster:
             raise SpecError("no client is named: give the names that may take part")
         require_distinct_ids(clients)
         self._clients = frozenset(clients)
-        self._look = online
-        self._send = ask
+        self._look: Callable[[], Iterable[Address]] = online
+        self._send: Ask[Address] = ask
         self._credentials = credentials
         self._prekeys = prekeys
-        self._nodes: dict[str, int] = {}
-        self._refused: dict[int, str] = {}
-        self._online: frozenset[int] = frozenset()
-        self._silent: dict[int, int] = {}
+        self._nodes: dict[str, Address] = {}
+        self._refused: dict[Address, str] = {}
+        self._online: frozenset[Address] = frozenset()
+        self._silent: dict[Address, int] = {}
 
     @property
-    def nodes(self) -> Mapping[str, int]:
+    def nodes(self) -> Mapping[str, Address]:
         """Client -> address, of all that are connected and recognised."""
         return MappingProxyType(self._nodes)
 
     @property
-    def refused(self) -> Mapping[int, str]:
+    def refused(self) -> Mapping[Address, str]:
         """Address -> why it takes no part."""
         return MappingProxyType(self._refused)
 
@@ -101,7 +104,7 @@ class Roster:
             # The earlier node may be dead and not yet known to be: ask again.
             claims |= self._ask({node for node, client in known.items() if client in contested}, timeout)
             self._nodes = {client: node for client, node in self._nodes.items() if client not in contested}
-        claimants: dict[str, list[int]] = {}
+        claimants: dict[str, list[Address]] = {}
         for node, client in sorted(claims.items()):
             claimants.setdefault(client, []).append(node)
         for client, nodes in claimants.items():
@@ -113,10 +116,10 @@ class Roster:
                 self._nodes[client] = nodes[0]
         return tuple(sorted(self._nodes))
 
-    def _ask(self, nodes: Collection[int], timeout: float) -> dict[int, str]:
+    def _ask(self, nodes: Collection[Address], timeout: float) -> dict[Address, str]:
         """Node -> who it is, of all that answer well; the others are refused."""
         nonce, question = hello_frame(self._credentials, self._prekeys.request)
-        claims: dict[int, str] = {}
+        claims: dict[Address, str] = {}
         for node, answer in self._send(sorted(nodes), question, timeout):
             try:
                 if isinstance(answer, str):
@@ -130,7 +133,7 @@ class Roster:
                 self._refuse([node], str(error))
         return claims
 
-    def _refuse(self, nodes: Iterable[int], reason: str) -> None:
+    def _refuse(self, nodes: Iterable[Address], reason: str) -> None:
         for node in nodes:
             self._refused[node] = plain(reason)
-            logger.warning("node %d takes no part: %s", node, self._refused[node])
+            logger.warning("node %s takes no part: %s", node, self._refused[node])

@@ -17,11 +17,11 @@ from fedgt.flower.supported import require_supported
 from fedgt.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from fedgt.engine.site_setup import Site, inputs_of
     from fedgt.flower.grid_transport import FlowerTransport
     from fedgt.flower.inprocess import InProcessGrid
     from fedgt.flower.optimizer import adaptive
-    from fedgt.flower.records import inputs_of
-    from fedgt.flower.site import Site, client_app, register, site_of
+    from fedgt.flower.site import client_app, register, site_of
 
 require_supported()
 
@@ -39,10 +39,10 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "site": ("Site", "client_app", "register", "site_of"),
+        "fedgt.engine.site_setup": ("Site", "inputs_of"),
+        "site": ("client_app", "register", "site_of"),
         "inprocess": ("InProcessGrid",),
         "optimizer": ("adaptive",),
-        "records": ("inputs_of",),
         "grid_transport": ("FlowerTransport",),
     },
 )

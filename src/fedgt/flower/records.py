@@ -1,9 +1,5 @@
 """Frames of fedgt as contents of Flower messages, and back."""
 
-import hashlib
-import json
-from collections.abc import Mapping
-
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from fedgt.errors import ProtocolError
@@ -20,23 +16,6 @@ MESSAGE_TYPES = {
 """Stage -> the type of its messages; only "masked" trains."""
 
 _RECORD, _FRAME, _STYPE = "fedgt", "frame", "fedgt.frame"
-
-
-def inputs_of(config: Mapping[str, bool | float | int | str]) -> dict[str, str]:
-    """The configuration of a run as an input to training: "config" -> SHA-256; nothing for none.
-
-    Args:
-        config: `context.run_config`.
-
-    Examples:
-        >>> from fedgt.flower import inputs_of
-        >>> inputs_of({"learning-rate": 0.05}) == inputs_of({"learning-rate": 0.06})
-        False
-    """
-    if not config:
-        return {}
-    content = json.dumps(sorted(config.items()), separators=(",", ":"))
-    return {"config": hashlib.sha256(content.encode()).hexdigest()}
 
 
 def framed(frame: bytes) -> ArrayRecord:

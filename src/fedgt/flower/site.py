@@ -4,53 +4,23 @@ Between two messages `context.state` holds a suspended `ClientEndpoint` and noth
 or of the coming one, the global model until it is trained, pinned terms. Never data, and never a local model.
 """
 
-import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from fedgt.engine.endpoint import ClientEndpoint, TrainedModel
-from fedgt.errors import FedGTError, SpecError
-from fedgt.flower.records import MESSAGE_TYPES, frame_of, frame_record, framed, inputs_of
-from fedgt.secagg import ClientPolicy, Credentials, RunTerms, read_policy, read_private_key, read_registry, read_terms
+from fedgt.engine.site_setup import SITE_FILES, Site, endpoint_of, inputs_of, read_site
+from fedgt.errors import SpecError
+from fedgt.flower.records import MESSAGE_TYPES, frame_of, frame_record, framed
 from fedgt.secagg.frames import Sender, require_authentic
 from fedgt.types import Parameters
-
-logger = logging.getLogger(__name__)
 
 TrainFunction = Callable[[Parameters, int, Context], TrainedModel]
 """(global parameters, round, context) -> the trained model and its number of samples."""
 
 _STATE = "fedgt-suspended"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
-    """Who a site is and what it allows; the same for every message of a run.
-
-    Attributes:
-        client: The name under which the federation knows it. Node ids of Flower change, names do not.
-        credentials: Its identity and the keys that it trusts. None is ANONYMOUS MODE, for simulations.
-        policy: Limits that the server cannot override.
-        terms: What was agreed for the run beforehand.
-        journal: A file that remembers what was answered and signed over messages, runs and restarts; needed with
-            credentials. Next to it stands a folder with one empty file per message, so that no suspended state is ever
-            used twice.
-
-    Examples:
-        >>> from fedgt.flower import Site
-        >>> Site(client="ada").credentials is None  # anonymous mode, for simulations
-        True
-    """
-
-    client: str
-    credentials: Credentials | None = None
-    policy: ClientPolicy | None = None
-    terms: RunTerms | None = None
-    journal: Path | None = None
 
 
 def site_of(context: Context) -> Site:
@@ -76,24 +46,9 @@ def site_of(context: Context) -> Site:
         name = f"client-{config['partition-id']}"
     if name is None:
         raise SpecError("this node has no name: flower-supernode --node-config 'fedgt-client=\"hospital-north\"'")
-    key, registry, policy, terms, journal = (
-        None if (path := config.get(f"fedgt-{what}")) is None else Path(str(path))
-        for what in ("key", "registry", "policy", "terms", "journal")
-    )
-    credentials = None
-    if key is not None and registry is not None:
-        credentials = Credentials(identity=read_private_key(key, str(name)), registry=read_registry(registry))
-    elif key is not None or registry is not None:
-        raise SpecError("fedgt-key and fedgt-registry belong together: a node with only one of them would be anonymous")
-    if terms is not None and credentials is None:
-        raise SpecError("fedgt-terms needs fedgt-key and fedgt-registry: terms hold by the signatures of the clients")
-    return Site(
-        client=str(name),
-        credentials=credentials,
-        terms=None if terms is None or credentials is None else read_terms(terms, credentials),
-        policy=None if policy is None else read_policy(policy),
-        journal=journal,
-    )
+    paths = {what: config.get(f"fedgt-{what}") for what in SITE_FILES}
+    files = {what: None if path is None else Path(str(path)) for what, path in paths.items()}
+    return read_site(str(name), files, prefix="fedgt-")
 
 
 def client_app(
@@ -141,24 +96,17 @@ def register(
 
     def stage(message: Message, context: Context, name: str) -> Message:
         me = site(context)
-        if me.credentials is not None and me.journal is None:
-            raise SpecError(
-                f"site {me.client} has an identity and no journal: what it has signed would be forgotten with the run, and "
-                "the next run could open what this one must not. Give fedgt-journal, a file that only this site can write"
-            )
+        me.require_memory("fedgt-journal")
         frame = frame_of(message.content)
         if me.credentials is not None:
             # Before the state is taken out of its place, which leaves a file beside the journal: anybody can send junk.
             require_authentic(frame, sender=Sender(name="the server", public=me.credentials.registry.server))
-        endpoint = ClientEndpoint(
-            me.client,
-            _Trainer(function=train, context=context),
+        endpoint = endpoint_of(
+            me,
+            lambda parameters, round: train(parameters, round, context),
             minimum_group_size=minimum_group_size,
-            policy=me.policy,
-            terms=me.terms,
-            credentials=me.credentials,
-            journal=me.journal,
             inputs=inputs_of(context.run_config),
+            log="the log of its SuperNode",
         )
         _take_state(context, endpoint)
         try:
@@ -174,23 +122,6 @@ def register(
         category, _, action = message_type.partition(".")
         decorate = app.train(action) if category == "train" else app.query(action)
         decorate(handler(name))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Trainer:
-    """The user's function as a `fedgt.engine.Client`."""
-
-    function: TrainFunction
-    context: Context
-
-    def train(self, parameters: Parameters, *, round: int) -> TrainedModel:
-        try:
-            return self.function(parameters, round, self.context)
-        except Exception as error:
-            logger.exception("the training of round %d failed", round)
-            # Flower sends an error's text to the server, and what training says may be data: only its kind leaves the site.
-            kind = type(error).__name__
-            raise FedGTError(f"its training failed with {kind}; the log of its SuperNode says more") from None
 
 
 def _take_state(context: Context, endpoint: ClientEndpoint) -> None:

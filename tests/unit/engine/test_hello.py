@@ -80,7 +80,7 @@ class Town:
             yield node, "silent" if node in self.mute else reply
 
 
-def roster(town: Town, *clients: str, prekeys: PrekeyStore | None = None) -> Roster:
+def roster(town: Town, *clients: str, prekeys: PrekeyStore | None = None) -> Roster[int]:
     return Roster(clients, town.online, town.ask, credentials=None, prekeys=prekeys or PrekeyStore())
 
 
