@@ -14,6 +14,7 @@ import csv
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,7 +32,10 @@ from lying_site import ATTACKS, Liar
 RESULTS: Final = Path(__file__).parent.parent / "docs" / "results" / "liars.csv"
 ROUNDS: Final = 6
 PRIVACY: Final = 4
-ORACLE: Final = "oracle"
+ORACLE, NO_DEFENCE = "oracle", "no-defence"
+HEADS: Final = (
+    "runs | stopped, or an honest client out | an honest client waits | liars out | out or waiting | out or no gain"
+)
 COLUMNS: Final = (
     "data",
     "attack",
@@ -57,9 +61,8 @@ def cells(data: str) -> Iterator[Cell]:
     """Data, attack, boost and attackers of all cells."""
     for attackers in ("1", "2"):
         yield data, ORACLE, "1", attackers
-        for attack in ATTACKS:
-            for boost in ("1", "4"):
-                yield data, attack, boost, attackers
+        for attack, boost in product((NO_DEFENCE, *ATTACKS), "14"):
+            yield data, attack, boost, attackers
 
 
 def spec_of(cell: Cell, seed: int, *, method: str) -> ExperimentSpec:
@@ -101,8 +104,8 @@ def held(cell: Cell, seed: int, data: ImageData) -> Row:
     """One run as a row."""
     began = time.process_time()
     attack = cell[1]
-    simulation = simulate(spec_of(cell, seed, method="oracle" if attack == ORACLE else "fedgt"), data=data)
-    if attack != ORACLE:
+    simulation = simulate(spec_of(cell, seed, method="fedgt" if attack in ATTACKS else attack), data=data)
+    if attack in ATTACKS:
         # Who is asked is drawn from the same streams; nobody is malicious there.
         clean = {**spec_of(cell, seed, method="fedgt").model_dump(), "attack": {}}
         honest = simulate(make_spec(clean), data=data)
@@ -172,31 +175,56 @@ def run(names: list[str], seeds: range, seconds: float) -> None:
 
 
 def table(rows: list[Row]) -> Iterator[str]:
-    """Of each data set, attack and number of attackers, over boosts and seeds."""
-    yield "| data | attack | liars | runs | stopped | honest out | they wait | liars out | they wait | out or no gain |"
-    yield "|---|---|---|---|---|---|---|---|---|---|"
+    """All attacks together by data, number of liars and boost; then each attack, over data and boosts."""
+    good = no_gain(rows)
+    yield f"| data | liars | flip | {HEADS} | attack %, no defence | with it |"
+    yield "|---" * 11 + "|"
     for data in sorted({row["data"] for row in rows}):
-        for attackers in ("1", "2"):
-            here = [row for row in rows if (row["data"], row["attackers"]) == (data, attackers)]
-            oracle = np.array([float(row["attack_percent"]) for row in here if row["attack"] == ORACLE])
-            if not len(oracle):
-                continue
-            most = oracle.mean() + oracle.std()
-            for attack in ATTACKS:
-                some = [row for row in here if row["attack"] == attack]
-                if not some:
-                    continue
-                good = [row["attackers_excluded"] == attackers or float(row["attack_percent"]) <= most for row in some]
-                values = (
-                    data,
-                    attack,
-                    attackers,
-                    len(some),
-                    sum(row["status"] != "finished" for row in some),
-                    *(sum(int(row[column]) for row in some) for column in COLUMNS[5:9]),
-                    f"{sum(good)} of {len(some)}",
-                )
-                yield f"| {' | '.join(map(str, values))} |"
+        for attackers, boost in product("12", "14"):
+            some = [row for row in rows if (row["data"], row["attackers"], row["boost"]) == (data, attackers, boost)]
+            bare = [float(row["attack_percent"]) for row in some if row["attack"] == NO_DEFENCE]
+            if some := [row for row in some if row["attack"] in ATTACKS]:
+                mean = np.mean([float(row["attack_percent"]) for row in some])
+                without = f"{np.mean(bare):.2f}" if bare else ""
+                cells_of = " | ".join(counted(some, good))
+                yield f"| {data} | {attackers} | x{boost} | {cells_of} | {without} | {mean:.2f} |"
+    yield ""
+    yield f"| attack | liars | {HEADS} |"
+    yield "|---" * 8 + "|"
+    for attack, attackers in product(ATTACKS, "12"):
+        if some := [row for row in rows if (row["attack"], row["attackers"]) == (attack, attackers)]:
+            yield f"| {attack} | {attackers} | {' | '.join(counted(some, good))} |"
+
+
+def no_gain(rows: list[Row]) -> set[tuple[str, ...]]:
+    """The runs in which all liars are out, or gain nothing."""
+    most = {}
+    for data, attackers in {(row["data"], row["attackers"]) for row in rows}:
+        oracle = np.array(
+            [
+                float(row["attack_percent"])
+                for row in rows
+                if (row["data"], row["attackers"], row["attack"]) == (data, attackers, ORACLE)
+            ]
+        )
+        most[data, attackers] = float(oracle.mean() + oracle.std())
+    return {
+        key(row)
+        for row in rows
+        if row["attackers_excluded"] == row["attackers"]
+        or float(row["attack_percent"]) <= most[row["data"], row["attackers"]]
+    }
+
+
+def counted(some: list[Row], good: set[tuple[str, ...]]) -> Iterator[str]:
+    """Cells of the table."""
+    yield str(len(some))
+    yield str(sum(row["status"] != "finished" or row["honest_excluded"] != "0" for row in some))
+    yield str(sum(row["honest_waiting"] != "0" for row in some))
+    yield str(sum(row["attackers_excluded"] == row["attackers"] for row in some))
+    out = [int(row["attackers_excluded"]) + int(row["attackers_waiting"]) == int(row["attackers"]) for row in some]
+    yield str(sum(out))
+    yield str(sum(key(row) in good for row in some))
 
 
 def main() -> None:
