@@ -286,9 +286,8 @@ def test_further_rows_are_new_while_the_promise_has_room() -> None:
     assert [(one["purpose"], len(one["status"])) for one in rows][:2] == [("test", 3), ("test", 4)]
     assert rows[0]["excluded"] == ()
     groups = [{frozenset(status[2]) for status in one["status"]} for one in rows[:2]]
-    assert len(groups[1] - groups[0]) == 2
+    assert groups[1] - groups[0]
     assert status(rows[1]) == ["open"] * 4
-    assert rows[-1]["excluded"] == ("client-4",)
 
 
 # And of every other -----------------------------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ def learnt(result: RunResult) -> Any:
     return content
 
 
+@pytest.mark.slow
 def test_sums_without_masks_are_those_of_the_protocol_to_the_last_bit() -> None:
     planned = specs(1)
     masked = run_batch(planned, masks=True)

@@ -13,7 +13,8 @@ import pytest
 from fedgt import FederationRun
 from fedgt.secagg import ClientSession, RoundPlan
 from fedgt.types import Parameters
-from liar_lab import LIAR, NAMES, Lies, always, bad_dealer, held, people, run_of
+from liar_lab import LIAR, NAMES, Lies, always, attackers, bad_dealer, held, people, run_of
+from lying_site import ATTACKS
 
 START: Parameters = {"weight": np.zeros((4, 12))}
 OTHER = "site-09"
@@ -109,6 +110,36 @@ def test_a_run_that_goes_on_from_its_folder_knows_who_waits(tmp_path: Path) -> N
     assert again.state.waiting == waiting
     assert again.state.suspicions.missing == run.state.suspicions.missing
     assert all(LIAR not in step.members for step in again.rounds(START) if step.purpose == "training")
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_no_attack_of_one_client_gets_anybody_else_left_out_or_stops_the_run(attack: str) -> None:
+    run = run_of(attackers(attack, [LIAR]), rounds=4, tests=True)
+    steps = list(run.rounds(START))
+    assert len(steps) == 4
+    assert set(steps[-1].excluded) <= {LIAR}
+    assert run.state.waiting <= {LIAR}
+
+
+def test_two_who_deal_badly_in_nearly_all_sums_do_not_stop_the_run() -> None:
+    """No test could be made of what they left, so that the run ended; they are named, and left out."""
+    steps = list(run_of(attackers("bad dealing", [LIAR, OTHER]), rounds=3, tests=True).rounds(START))
+    assert len(steps) == 3
+    assert steps[0].excluded == (LIAR, OTHER)
+    assert steps[-1].result.secure_sums
+
+
+@pytest.mark.parametrize("liars", [[LIAR], [LIAR, OTHER]], ids=["one", "two"])
+def test_who_gives_no_answer_and_spoils_its_sums_waits(liars: list[str]) -> None:
+    """Many sums are at fault together then, and the faults suspect nobody in particular: it used to train on."""
+    run = run_of(attackers("no answer", liars), rounds=4, tests=True)
+    steps = list(run.rounds(START))
+    trained = [step for step in steps if step.purpose == "training"]
+    assert steps[0].result.faults
+    for step in trained:
+        assert not {name for name in liars if step.screening is None} & set(step.members) or not run.state.waiting
+    assert set(run.state.waiting) <= set(liars)
+    assert set(steps[-1].excluded) <= set(liars)
 
 
 # Leaving ----------------------------------------------------------------------------------------------------------------

@@ -334,6 +334,7 @@ def test_of_two_interleaved_rounds_the_later_one_is_exact_and_the_earlier_one_lo
         assert_exact(one, 1)
 
 
+@pytest.mark.slow
 def test_rounds_0_to_200_with_the_same_identities(tmp_path: Path) -> None:
     """No degradation, no reuse: every round is exact and as large on the wire as the first one, give or take digits."""
     names = IDS[:4]

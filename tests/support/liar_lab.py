@@ -1,6 +1,6 @@
 """Fifteen clients of one process, one or more of which break the rules of the secure sums, in whole runs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from fedgt.secagg import ClientSession, RoundPlan
 from fedgt.secagg.membership import OWN_BYTES, PARCEL_BYTES, Membership
 from fedgt.types import Parameters
 from lying_client import LyingClient
+from lying_site import Liar
 
 CENTRES = 2.0 * np.eye(4, 12)
 LIAR = "site-04"
@@ -67,6 +68,16 @@ def people(liars: Mapping[str, Lies], *, poison: bool = False) -> LocalTransport
         liar = LyingEndpoint(name, Site(NAMES.index(name), poisons=poison))
         liar.lies = lies
         endpoints[name] = liar
+    return LocalTransport({name: one.handle for name, one in endpoints.items()})
+
+
+def attackers(attack: str, names: Collection[str], *, poison: bool = True) -> LocalTransport:
+    """Fifteen clients, of which these do what `lying_site.ATTACKS` says; their victims are the first two others."""
+    victims = tuple(name for name in NAMES if name not in names)[:2]
+    endpoints: dict[str, ClientEndpoint] = {name: ClientEndpoint(name, Site(j)) for j, name in enumerate(NAMES)}
+    for name in names:
+        poisoned, honest = Site(NAMES.index(name), poisons=poison), Site(NAMES.index(name))
+        endpoints[name] = Liar(name, poisoned, honest, attack=attack, victims=victims, seed=1)
     return LocalTransport({name: one.handle for name, one in endpoints.items()})
 
 

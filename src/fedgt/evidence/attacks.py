@@ -155,7 +155,7 @@ def _members(chosen: Sequence[int], clients: int) -> BoolArray:
 def by_turns(
     evidence: Sequence[LayeredEvidence], clients: int, largest: int, first: SetPosterior
 ) -> tuple[Attack, ...]:
-    """Two attacks of which neither alone explains the strongest line; none where no pair of sets does."""
+    """Two attacks of which neither alone explains the strongest line; none where no pair of sets does, or nobody may do."""
     if sum(comb(clients, q) for q in range(largest + 1)) > _MOST_PAIRED:
         return ()
     sets = np.concatenate([chunk for _, chunk in all_sets(clients, largest)])
@@ -165,20 +165,23 @@ def by_turns(
     found = _search(evidence, first, sets, of_size, largest)
     if found is None:
         return ()
+    value, *pair = found
+    if value + _for_two(evidence, clients) <= 0.0:
+        return ()
     # Each set's posterior given the other.
     return tuple(
         Attack(
             members=sets[one],
             posterior=_posterior(_conditional(evidence, sets[other], sets, of_size, largest), sets),
         )
-        for one, other in (found, found[::-1])
+        for one, other in (pair, pair[::-1])
     )
 
 
 def _search(
     evidence: Sequence[LayeredEvidence], first: SetPosterior, sets: BoolArray, of_size: FloatArray, largest: int
-) -> tuple[int, int] | None:
-    """Rows of the best pair of sets found by turns; None where no pair explains the two lines."""
+) -> tuple[float, int, int] | None:
+    """The score and the rows of the best pair of sets found by turns; None where no pair explains the two lines."""
     starts = [_row_of(sets, first.best[0].clients)] if first.best and first.best[0].clients else []
     for lines in zip(*(one.lines(_STARTS) for one in evidence), strict=True):
         starts.append(int((Sum(tuple(lines)).log_likelihood(sets) + of_size).argmax()))
@@ -200,10 +203,17 @@ def _search(
             current = other
     if best is None:
         return None
-    _, one, other = best
+    value, one, other = best
     parts = [part for part in (e.given(sets[one]) for e in evidence) if part is not None]
     fit = float(np.sum([part.explained(sets[[other]])[0] for part in parts]))
-    return None if fit < -EXPLAINED else (one, other)
+    return None if fit < -EXPLAINED else (value, one, other)
+
+
+def _for_two(evidence: Sequence[LayeredEvidence], clients: int) -> float:
+    """Log-odds of two attacks that fit their lines perfectly against honest clients, who have lines of their own."""
+    nobody = np.zeros((1, clients), dtype=np.bool_)
+    honest = sum(float(one.log_likelihood(nobody)[0]) for one in evidence)
+    return sum(one.some() + one.two_lines() for one in evidence) - honest + log(FURTHER_ATTACK)
 
 
 def _conditional(

@@ -66,38 +66,58 @@ def judged(
 
 
 def made_to_wait(
-    state: RunState, clients: Collection[str], policies: DecodeSettings, *, least: int
+    state: RunState, clients: Collection[str], policies: DecodeSettings, *, mute: Collection[str] = (), least: int
 ) -> tuple[RunState, tuple[str, ...]]:
-    """Whoever may have spoilt all of its sums of the tests does not train until a test hears it: it is not left out.
+    """Who may be malicious, and was not judged because sums of the tests were spoilt, waits for a test: it is not left out.
 
-    At most a minority waits, and the others are enough for a sum, so that nobody stops a run like this.
+    Whoever may have spoilt all of its sums does not train until a test hears it. Whoever the sums that are left accuse, but
+    not beyond doubt, does not train until a test tells: they may be left so that an honest client looks like the liar. At
+    most a minority waits, and the others are enough for a sum, so that nobody stops a run like this.
 
     Args:
         state: With the faults and the verdicts of the round.
         clients: Everybody.
         policies: With `on_untested = "keep"` nobody waits.
+        mute: Those who have left the round, a test, by themselves. With answers that are missing many sums are at fault
+            together, and the posterior suspects nobody in particular.
         least: The fewest clients of a training sum.
 
     Returns:
         The state; who waits from now on, in words.
     """
     kept = sorted(set(clients) - state.excluded)
-    untested = [client for client in kept if client in state.verdicts and state.verdicts[client].verdict == "untested"]
-    waiting: tuple[str, ...] = ()
-    if untested and state.suspicions.sets and policies.on_untested != "keep":
-        posterior = state.suspicions.posterior(kept, state.excluded)
-        suspects = sorted((one for one in untested if posterior[one] > SUSPECTED), key=lambda one: -posterior[one])
-        waiting = tuple(suspects[: max(0, min((len(kept) - 1) // 2, len(kept) - least))])
-    new = [client for client in waiting if client not in state.waiting]
-    told = tuple(
-        f"{client} does not train until a test hears it: all of its sums were spoilt, by itself with "
-        f"P = {posterior[client]:.2f}"
-        for client in new
-    )
-    verdicts = dict(state.verdicts)
-    for client, said in zip(new, told, strict=True):
-        verdicts[client] = replace(verdicts[client], reason=said)
-    return replace(state, waiting=frozenset(waiting), verdicts=MappingProxyType(verdicts)), told
+    if not state.suspicions.missing or policies.on_untested == "keep":
+        return replace(state, waiting=frozenset()), ()
+    posterior = state.suspicions.posterior(kept, state.excluded)
+    spoilt = frozenset().union(*state.suspicions.missing)
+    said = {client: state.verdicts[client] for client in kept if client in state.verdicts}
+    unheard = [
+        client
+        for client, one in said.items()
+        if one.verdict == "untested"
+        and (client in state.waiting or posterior[client] > SUSPECTED or (client in mute and client in spoilt))
+    ]
+    accused = [
+        client
+        for client, one in said.items()
+        if one.verdict == "undecided" and one.posterior > 1.0 - policies.beta and policies.on_undecided != "keep"
+    ]
+    unheard.sort(key=lambda client: (client not in mute, -posterior[client]))
+    accused.sort(key=lambda client: -said[client].posterior)
+    waiting = [*accused, *unheard][: max(0, min((len(kept) - 1) // 2, len(kept) - least))]
+    verdicts, told = dict(state.verdicts), []
+    for client in waiting:
+        if client not in state.waiting:
+            why = "it has left, and " if client in mute else ""
+            told.append(
+                f"{client} does not train until a test tells: it is malicious with P = "
+                f"{said[client].posterior:.2f}, by the sums that are not spoilt"
+                if client in accused
+                else f"{client} does not train until a test hears it: {why}all of its sums were spoilt, by itself with "
+                f"P = {posterior[client]:.2f}"
+            )
+            verdicts[client] = replace(verdicts[client], reason=told[-1])
+    return replace(state, waiting=frozenset(waiting), verdicts=MappingProxyType(verdicts)), tuple(told)
 
 
 def _left_out(client: str, why: str, posterior: float) -> Verdict:

@@ -1,6 +1,7 @@
 """Which rows a further test has: new ones that tell most, or those that were revealed already."""
 
 from collections.abc import Collection, Sequence
+from typing import TypedDict
 
 import numpy as np
 
@@ -11,12 +12,20 @@ from fedgt.federation.liars import Suspicions
 from fedgt.federation.measure import real_rows
 from fedgt.federation.next_rows import next_rows
 from fedgt.federation.participants import Federation
-from fedgt.federation.redraw import keep_promise_together, redrawn, reserved_rows
+from fedgt.federation.redraw import keep_promise_together, redrawn, reserved_rows, told_apart
 from fedgt.grouping import Grouping
 from fedgt.types import BoolArray, FloatArray
 
 _FEWEST_ROWS = 3
 _ROWS, _RESERVED = 5, 7  # independent streams of the seed; see `seats`
+
+
+class _How(TypedDict):
+    weights: FloatArray
+    allowed: BoolArray
+    privacy: int
+    groups: int
+    rng: np.random.Generator
 
 
 def further_design(
@@ -33,10 +42,10 @@ def further_design(
 ) -> Design | None:
     """The rows of another test round; None where none would help.
 
-    After a fault that nobody explains they are drawn anew, so that whoever was not heard is heard apart from those who may
-    be the liar. Else they break the tie that is left. Where no new rows keep the promise, those that were revealed already
-    cost no privacy and still average noise away. They are of clients that are all still there, and too few are not worth a
-    round.
+    If somebody was not heard because of faults that nobody explains, they are drawn anew, so that it is heard apart from
+    those who may be the liar. Else they break the tie that is left, after a fault with what was reserved. Where no new
+    rows keep the promise, those that were revealed already cost no privacy and still average noise away. They are of
+    clients that are all still there, and too few are not worth a round.
 
     Args:
         federation: For the weights and the promise.
@@ -56,18 +65,25 @@ def further_design(
     spare = reserved_rows(first, weights, privacy=privacy, rng=np.random.default_rng([seed, _RESERVED]))
     rng = np.random.default_rng([seed, _ROWS])
     known = np.array(revealed).reshape(-1, len(clients))
+    sets = np.zeros((len(best), len(clients)), dtype=np.bool_)
+    for row, one in enumerate(best):
+        sets[row, list(one.clients)] = True
+    chances = [one.probability for one in best]
     if unexplained := suspicions.unexplained(gone):
         posterior = suspicions.posterior(clients, gone)
-        again = redrawn(
-            np.array([posterior.get(client, 1.0) for client in clients]),
-            np.array([client in spoilt for client in clients]),
-            np.array([[client in one for client in clients] for one in unexplained]),
-            keep_promise_together(known, np.vstack([first, spare]), privacy),
-            weights=weights,
-            allowed=allowed,
-            privacy=privacy,
-            groups=groups,
-            rng=rng,
+        faults = np.array([[client in one for client in clients] for one in unexplained])
+        open_to = keep_promise_together(known, np.vstack([first, spare]), privacy)
+        how: _How = {"weights": weights, "allowed": allowed, "privacy": privacy, "groups": groups, "rng": rng}
+        again = (
+            redrawn(
+                np.array([posterior.get(client, 1.0) for client in clients]),
+                np.array([client in spoilt for client in clients]),
+                faults,
+                open_to,
+                **how,
+            )
+            if spoilt
+            else told_apart(sets, np.array(chances), faults, open_to, **how)
         )
         samples = np.array([federation.samples[client] for client in clients], dtype=np.float64)
         # Sums that cannot be compared would end the run.
@@ -75,13 +91,10 @@ def further_design(
             return again
     if not len(known):
         return None
-    sets = np.zeros((len(best), len(clients)), dtype=np.bool_)
-    for row, one in enumerate(best):
-        sets[row, list(one.clients)] = True
     chosen = next_rows(
         keep_promise_together(known, spare, privacy),
         sets,
-        [one.probability for one in best],
+        chances,
         privacy=privacy,
         rows=groups,
         allowed=allowed,

@@ -8,7 +8,7 @@ touch it. Every sum of 0s and 1s in the span of what may be opened anyway costs 
 import numpy as np
 
 from fedgt.design import Design
-from fedgt.federation.next_rows import drawn_row, keeps_promise
+from fedgt.federation.next_rows import confusion, drawn_row, keeps_promise
 from fedgt.types import BoolArray, FloatArray
 
 RESERVED = 2
@@ -19,6 +19,7 @@ _LISTED = 16
 """Clients up to which all sums in a span are listed."""
 
 _DRAWN = 12
+_BLOCKS = 60
 _TRIES = 30
 _OUTSIDE = 1e-9
 _UNSUSPECTED = 0.1
@@ -102,8 +103,7 @@ def redrawn(
     matrix = _candidates(open_to / weights, weights, allowed, privacy=privacy, rng=rng)
     honest = np.where(matrix, 1.0 - np.minimum(liar, 1.0 - _OUTSIDE), 1.0)
     others = honest.prod(axis=1, keepdims=True) / honest  # that of a sum's other members nobody is a liar
-    holds_a_liar = (matrix.astype(np.int64) @ faults.T.astype(np.int64) == faults.sum(axis=1)).any(axis=1)
-    others[holds_a_liar] *= _UNSUSPECTED
+    others[_holds_a_liar(matrix, faults)] *= _UNSUSPECTED
     wanted = np.where(unheard, 1.0, np.maximum(liar, _UNSUSPECTED))
     chosen: list[int] = []
     held, heard = open_to, np.zeros(len(liar))
@@ -113,7 +113,7 @@ def redrawn(
         # Whoever was not heard comes first.
         first = matrix[:, unheard & (heard == 0)].any(axis=1) & (worth > 0)
         worth[~first] *= not first.any()
-        best = next((one for one in np.argsort(-worth) if _free(matrix[one], held, weights, privacy)), None)
+        best = next((one for one in np.argsort(-worth) if _all_free(matrix[[one]], held, weights, privacy)), None)
         if best is None or worth[best] <= 0:
             break
         chosen.append(int(best))
@@ -122,6 +122,59 @@ def redrawn(
         return None
     rows = matrix[chosen].astype(np.uint8)
     return Design(matrix=rows, name=f"redrawn-{len(liar)}x{len(rows)}", source="chosen by the posterior over liars")
+
+
+def told_apart(
+    sets: BoolArray,
+    probabilities: FloatArray,
+    faults: BoolArray,
+    open_to: FloatArray,
+    *,
+    weights: FloatArray,
+    allowed: BoolArray,
+    privacy: int,
+    groups: int,
+    rng: np.random.Generator,
+) -> Design | None:
+    """Groups that tell apart whom the sums that are left cannot, or None where no three can be had.
+
+    Whoever spoils the sums that would tell it from somebody else is as suspicious as this one. The new groups are chosen as
+    those of any further test, but out of sums that keep the promise with what is reserved, and without those that were
+    spoilt already.
+
+    Args:
+        sets: bool[B, clients], sets of malicious clients that are still possible.
+        probabilities: float64[B], how probable each is.
+        faults: bool[faults, clients], the clients among whom each fault has a liar.
+        open_to: float64[rows, clients], the real rows that are open, planned or reserved: their span keeps the promise.
+        weights: float64[clients], of each client in a sum.
+        allowed: bool[clients], who may take part.
+        privacy: The promised r.
+        groups: The most rows.
+        rng: Draws them.
+    """
+    matrix = _candidates(open_to / weights, weights, allowed, privacy=privacy, rng=rng)
+    matrix = matrix[~_holds_a_liar(matrix, faults)]
+    best: tuple[float, BoolArray] | None = None
+    for _ in range(_BLOCKS if len(matrix) >= _FEWEST_ROWS and len(sets) >= 2 else 0):
+        block = matrix[rng.permutation(len(matrix))[:groups]]
+        cost = confusion(block * weights, sets, probabilities)
+        if (best is None or cost < best[0]) and _all_free(block, open_to, weights, privacy):
+            best = cost, block
+    if best is None:
+        return None
+    rows = best[1].astype(np.uint8)
+    return Design(matrix=rows, name=f"told-apart-{len(weights)}x{len(rows)}", source="chosen by posterior")
+
+
+def _holds_a_liar(matrix: BoolArray, faults: BoolArray) -> BoolArray:
+    """bool[rows]: whether a row holds all suspects of a fault."""
+    held: BoolArray = (matrix.astype(np.int64) @ faults.T.astype(np.int64) == faults.sum(axis=1)).any(axis=1)
+    return held
+
+
+def _all_free(block: BoolArray, held: FloatArray, weights: FloatArray, privacy: int) -> bool:
+    return len(weights) <= _LISTED or keeps_promise(np.vstack([held, block * weights]), privacy)
 
 
 def _candidates(
@@ -142,10 +195,3 @@ def _candidates(
         found = np.array([*known, *(one for one in drawn if one is not None)]).reshape(-1, clients) > 0.5
     possible: BoolArray = np.unique(found[~found[:, ~allowed].any(axis=1) & (found.sum(axis=1) >= privacy)], axis=0)
     return possible
-
-
-def _free(row: BoolArray, held: FloatArray, weights: FloatArray, privacy: int) -> bool:
-    """Whether the promise still holds with one more sum."""
-    if len(weights) <= _LISTED:
-        return True
-    return keeps_promise(np.vstack([held, row * weights]), privacy)

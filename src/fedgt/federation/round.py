@@ -278,6 +278,7 @@ def screening_round(
     seen = shown(taken.sums)
     seats = _real_grouping(grouping, sums, seen)
     faulty = {group for fault in taken.sums.faults for group in fault.groups}
+    faulty |= {one.group for one in sums if one.faults and one.total is None}
     # Nothing shows that a struck sum has the vectors that its members would have given later: it is no hearing of them.
     heard_in = [one for one in sums if one.group not in taken.sums.struck]
     silent = _silent(grouping, present, heard_in, faulty - seen)
@@ -287,7 +288,8 @@ def screening_round(
     control = partial(look.controlled, nobody=decoding.nobody)
     found = measured(means, judged, validation, screen, decoding, earlier, heard, seed, behind, control)
     last = not look.standing and (last or not found.repeatable)
-    decided = partial(exclude, judged, found.finding, decoding, silent=silent, faulty=faulty, round=round)
+    doubt = bool(faulty) or bool(behind)
+    decided = partial(exclude, judged, found.finding, decoding, silent=silent, faulty=faulty, doubt=doubt, round=round)
     final = decided()
     decision = final if last else decided(last=False)
     # Whoever spoils all of its sums must not be spared the test.
@@ -301,7 +303,7 @@ def screening_round(
     if before is not None and found.finding.undecidable:
         reason = f"{found.finding.reason}; what was found before stands: {before.reason}"
         decision = final = replace(before, reason=reason)
-        undecided = False
+        undecided = found.repeatable and bool(spoilt)
     kept: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
     if look.standing and found.finding.undecidable:

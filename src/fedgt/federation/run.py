@@ -349,7 +349,8 @@ class FederationRun:
             )
             _log.info("round %d: %s", coming.round, screening.exclusion.reason)
         news = (*news, *liars)
-        state, waits = made_to_wait(state, self.federation.samples, self.decode, least=self._least)
+        mute = () if screening is None else result.silent
+        state, waits = made_to_wait(state, self.federation.samples, self.decode, mute=mute, least=self._least)
         if screening is not None:
             halted = screening.halts(
                 len(self.federation.samples) - len(state.excluded), self.federation.ledger.promised

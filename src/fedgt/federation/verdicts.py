@@ -101,6 +101,7 @@ def exclude(
     last: bool = True,
     silent: Mapping[str, str] | None = None,
     faulty: Collection[int] = (),
+    doubt: bool = False,
     round: int = 0,
 ) -> Exclusion:
     """Turn what a test found into exclusions; there is no silent "keep everybody".
@@ -114,6 +115,8 @@ def exclude(
         silent: Client -> what happened, for those who took no part in the test through their own doing.
         faulty: The groups whose sums are not used because a member has broken the rules: to be in one is no reason to be
             left out, and if nothing can be compared without them, the run does not stop.
+        doubt: Whether sums of this test or those before were spoilt. Those that are left may make an honest client as
+            suspicious as whoever spoilt the others: then nobody is left out at minimum expected cost.
         round: The round of the test, for the record.
 
     Examples:
@@ -128,7 +131,7 @@ def exclude(
     """
     follow = not finding.undecidable or (finding.accuses and policies.on_undecidable == "follow-decoder")
     waits = policies.on_undecided == "test-again" and not last
-    decides = policies.on_undecided != "keep" and not waits
+    decides = policies.on_undecided != "keep" and not waits and not doubt
     settled = not (waits and finding.undecided.any())
     verdicts = tuple(
         _verdict(

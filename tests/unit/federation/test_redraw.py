@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedgt.federation.liars import Suspicions
-from fedgt.federation.redraw import RESERVED, keep_promise_together, redrawn, reserved_rows
+from fedgt.federation.redraw import RESERVED, keep_promise_together, redrawn, reserved_rows, told_apart
 from fedgt.planning import default_design
 from fedgt.privacy import minimum_support
 from fedgt.types import FloatArray
@@ -89,6 +89,33 @@ def test_a_liar_that_spoils_its_sums_again_is_nearer_to_being_found(clients: int
         assert max(now, key=lambda name: now[name]) == names[liar] or now[names[liar]] > was[names[liar]] - 1e-9
         nearer.append(now[names[liar]] > was[names[liar]] + 0.01)
     assert np.mean(nearer) > 0.4
+
+
+def test_two_clients_that_look_alike_are_told_apart() -> None:
+    """Client 7 has spoilt every sum that it is in, and another one is not in or the other way round."""
+    first = default_design(15, graded=True, privacy=PRIVACY).matrix.astype(np.float64)
+    spare = reserved_rows(first, np.ones(15), privacy=PRIVACY, rng=np.random.default_rng([0, 7]))
+    for other in (3, 5, 9):
+        spoilt = (first[:, 7] != first[:, other]) & (first[:, 7] > 0)
+        sets = np.zeros((3, 15), dtype=np.bool_)
+        sets[1, 7] = sets[2, other] = True
+        design = told_apart(
+            sets,
+            np.array([0.1, 0.45, 0.45]),
+            first[spoilt] > 0,
+            np.vstack([first, spare]),
+            weights=np.ones(15),
+            allowed=np.ones(15, dtype=np.bool_),
+            privacy=PRIVACY,
+            groups=4,
+            rng=np.random.default_rng(0),
+        )
+        assert design is not None
+        rows = design.matrix
+        assert (rows[:, 7] != rows[:, other]).any()
+        assert support(np.vstack([first, rows])) >= PRIVACY
+        for row, fault in itertools.product(rows, first[spoilt]):
+            assert (fault > row).any(), "a sum that holds all suspects of a fault would be spoilt again"
 
 
 def test_what_is_planned_gives_way_to_what_is_open() -> None:

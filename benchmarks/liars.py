@@ -1,0 +1,243 @@
+"""Clients that break the rules of the secure sums, over the real protocol: who is left out, and what do they gain?
+
+    FEDGT_DATA=<folder with MNIST/raw> python benchmarks/liars.py [--seeds 20] [--first 200] [--data digits mnist]
+
+15 clients, 6 rounds, the default design and policies, anonymous mode. One or two liars per run, with each attack of
+`lying_site.py` and a label flip as it is or times 4. Rows go to docs/results/liars.csv. A run that is there is not made
+again, and the seeds come one after the other: what is stopped goes on with the same command. Then the table is printed.
+An attacker that is kept gains nothing if its attack accuracy is at most one standard deviation above that of the oracle,
+which trains without it, in the mean of the same data and number of attackers.
+"""
+
+import argparse
+import csv
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from fedgt.engine import ClientEndpoint, LocalTransport
+from fedgt.experiment import ExperimentSpec, make_spec
+from fedgt.experiment.one_run import run_steps
+from fedgt.experiment.simulation import Simulation, simulate
+from fedgt.record import RunResult
+from fedgt.train import ImageData, load
+from lying_site import ATTACKS, Liar
+
+RESULTS: Final = Path(__file__).parent.parent / "docs" / "results" / "liars.csv"
+ROUNDS: Final = 6
+PRIVACY: Final = 4
+ORACLE, NO_DEFENCE = "oracle", "no-defence"
+HEADS: Final = (
+    "runs | stopped, or an honest client out | an honest client waits | liars out | out or waiting | out or no gain"
+)
+COLUMNS: Final = (
+    "data",
+    "attack",
+    "boost",
+    "attackers",
+    "seed",
+    "honest_excluded",
+    "honest_waiting",
+    "attackers_excluded",
+    "attackers_waiting",
+    "reported",
+    "rounds",
+    "status",
+    "top1_percent",
+    "attack_percent",
+    "cpu_seconds",
+)
+Row = dict[str, str]
+Cell = tuple[str, str, str, str]
+
+
+def cells(data: str) -> Iterator[Cell]:
+    """Data, attack, boost and attackers of all cells."""
+    for attackers in ("1", "2"):
+        yield data, ORACLE, "1", attackers
+        for attack, boost in product((NO_DEFENCE, *ATTACKS), "14"):
+            yield data, attack, boost, attackers
+
+
+def spec_of(cell: Cell, seed: int, *, method: str) -> ExperimentSpec:
+    """The run of a cell, with poisoned clients that keep the rules of the sums."""
+    data, _, boost, attackers = cell
+    return make_spec(
+        {
+            "seed": seed,
+            "privacy": PRIVACY,
+            "method": method,
+            "data": {"name": data},
+            "federation": {"clients": 15, "rounds": ROUNDS},
+            "attack": {
+                "kind": "label-flip",
+                "source": 1,
+                "target": 7,
+                "malicious": int(attackers),
+                "boost": float(boost),
+            },
+        }
+    )
+
+
+def with_liars(simulation: Simulation, honest: Simulation, attack: str, seed: int) -> None:
+    """Put liars in the places of the poisoned clients."""
+    others = [client for client in simulation.clients if client not in simulation.malicious]
+    victims = tuple(np.random.default_rng([seed, 40]).choice(others, 2, replace=False).tolist())
+    handlers = {}
+    for client, site in simulation.cohort.clients.items():
+        if client in simulation.malicious:
+            own = honest.cohort.clients[client]
+            handlers[client] = Liar(client, site, own, attack=attack, victims=victims, seed=seed).handle
+        else:
+            handlers[client] = ClientEndpoint(client, site, minimum_group_size=PRIVACY).handle
+    simulation.run.federation = replace(simulation.run.federation, transport=LocalTransport(handlers))
+
+
+def held(cell: Cell, seed: int, data: ImageData) -> Row:
+    """One run as a row."""
+    began = time.process_time()
+    attack = cell[1]
+    simulation = simulate(spec_of(cell, seed, method="fedgt" if attack in ATTACKS else attack), data=data)
+    if attack in ATTACKS:
+        # Who is asked is drawn from the same streams; nobody is malicious there.
+        clean = {**spec_of(cell, seed, method="fedgt").model_dump(), "attack": {}}
+        honest = simulate(make_spec(clean), data=data)
+        for number in range(1, ROUNDS + 1):
+            honest.cohort.expect(simulation.malicious, round=number)
+        with_liars(simulation, honest, attack, seed)
+    steps, reported, result = run_steps(simulation), set[str](), None
+    while result is None:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result = end.value
+    assert isinstance(result, RunResult)
+    state, last = simulation.run.state, result.rounds[-1]
+    for client in simulation.malicious:
+        if any(f"{client}: it has left" in warning for warning in result.warnings):
+            reported.add(client)
+    left_out = {client.id for client in result.clients if client.excluded}
+    values: tuple[Any, ...] = (
+        *cell,
+        seed,
+        len(left_out - simulation.malicious),
+        len(state.waiting - simulation.malicious),
+        len(left_out & simulation.malicious),
+        len(state.waiting & simulation.malicious),
+        len(reported),
+        len(result.rounds),
+        result.status,
+        f"{100 * (last.top1_accuracy or 0):.2f}",
+        f"{100 * (last.attack_accuracy or 0):.2f}",
+        f"{time.process_time() - began:.2f}",
+    )
+    return {column: str(value) for column, value in zip(COLUMNS, values, strict=True)}
+
+
+def known() -> list[Row]:
+    """The rows that are there."""
+    if not RESULTS.exists():
+        return []
+    with RESULTS.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def key(row: Row) -> tuple[str, ...]:
+    """What names a run."""
+    return tuple(row[column] for column in COLUMNS[:5])
+
+
+def run(names: list[str], seeds: range, seconds: float) -> None:
+    """Make what is missing, one seed after the other, until the time is over."""
+    began, done = time.monotonic(), {key(row) for row in known()}
+    loaded = {name: load(name) for name in names}
+    new = not RESULTS.exists()
+    with RESULTS.open("a", newline="", encoding="utf-8") as file, threadpool_limits(1, user_api="blas"):
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        if new:
+            writer.writeheader()
+        for seed in seeds:
+            for name in names:
+                for cell in cells(name):
+                    if (*cell, str(seed)) in done:
+                        continue
+                    if time.monotonic() - began > seconds:
+                        return
+                    writer.writerow(held(cell, seed, loaded[name]))
+                    file.flush()
+
+
+def table(rows: list[Row]) -> Iterator[str]:
+    """All attacks together by data, number of liars and boost; then each attack, over data and boosts."""
+    good = no_gain(rows)
+    yield f"| data | liars | flip | {HEADS} | attack %, no defence | with it |"
+    yield "|---" * 11 + "|"
+    for data in sorted({row["data"] for row in rows}):
+        for attackers, boost in product("12", "14"):
+            some = [row for row in rows if (row["data"], row["attackers"], row["boost"]) == (data, attackers, boost)]
+            bare = [float(row["attack_percent"]) for row in some if row["attack"] == NO_DEFENCE]
+            if some := [row for row in some if row["attack"] in ATTACKS]:
+                mean = np.mean([float(row["attack_percent"]) for row in some])
+                without = f"{np.mean(bare):.2f}" if bare else ""
+                cells_of = " | ".join(counted(some, good))
+                yield f"| {data} | {attackers} | x{boost} | {cells_of} | {without} | {mean:.2f} |"
+    yield ""
+    yield f"| attack | liars | {HEADS} |"
+    yield "|---" * 8 + "|"
+    for attack, attackers in product(ATTACKS, "12"):
+        if some := [row for row in rows if (row["attack"], row["attackers"]) == (attack, attackers)]:
+            yield f"| {attack} | {attackers} | {' | '.join(counted(some, good))} |"
+
+
+def no_gain(rows: list[Row]) -> set[tuple[str, ...]]:
+    """The runs in which all liars are out, or gain nothing."""
+    most = {}
+    for data, attackers in {(row["data"], row["attackers"]) for row in rows}:
+        oracle = np.array(
+            [
+                float(row["attack_percent"])
+                for row in rows
+                if (row["data"], row["attackers"], row["attack"]) == (data, attackers, ORACLE)
+            ]
+        )
+        most[data, attackers] = float(oracle.mean() + oracle.std())
+    return {
+        key(row)
+        for row in rows
+        if row["attackers_excluded"] == row["attackers"]
+        or float(row["attack_percent"]) <= most[row["data"], row["attackers"]]
+    }
+
+
+def counted(some: list[Row], good: set[tuple[str, ...]]) -> Iterator[str]:
+    """Cells of the table."""
+    yield str(len(some))
+    yield str(sum(row["status"] != "finished" or row["honest_excluded"] != "0" for row in some))
+    yield str(sum(row["honest_waiting"] != "0" for row in some))
+    yield str(sum(row["attackers_excluded"] == row["attackers"] for row in some))
+    out = [int(row["attackers_excluded"]) + int(row["attackers_waiting"]) == int(row["attackers"]) for row in some]
+    yield str(sum(out))
+    yield str(sum(key(row) in good for row in some))
+
+
+def main() -> None:
+    """Run what is missing, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first", type=int, default=200)
+    parser.add_argument("--data", nargs="+", default=["digits", "mnist"])
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop before the next run after so many")
+    given = parser.parse_args()
+    run(given.data, range(given.first, given.first + given.seeds), given.seconds)
+    print("\n".join(table(known())))
+
+
+if __name__ == "__main__":
+    main()
