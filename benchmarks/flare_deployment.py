@@ -99,7 +99,8 @@ def measured() -> None:
 
             until(root / "out.ready", deployment)
             print(f"the job has begun after {time.monotonic() - began:.0f} s more")
-            before, rows = cpu(), []
+            before = cpu()
+            rows: list[dict[str, Any]] = []
             for number in range(options.rounds):
                 while len(rows) <= number:
                     until(root / "out.json", deployment)
