@@ -2,10 +2,10 @@
 
     FEDGT_DATA=<folder with MNIST/raw> python benchmarks/standing.py [part] [seeds] [first seed]
 
-Parts: `sleepers` (1, 3 and 5 that wake in round 2, 5 or 9 of 10, IID and Dirichlet 1.0), `nobody` (30 rounds), `knowing`
-(attackers who know the schedule), `digits`, and `noise` (of the model after exclusions; needs no data). Runs of one seed
-are paired: the same data, attackers and order of samples for both schedules, and for an oracle that leaves the attackers
-out from the start. Rows go to docs/results/standing.csv (resumable). The seeds chose no constant.
+Parts: `iid`, `dirichlet` and `digits` (1, 3 and 5 that wake in round 2, 5 or 9 of 10), `nobody` (30 rounds), `knowing`
+(attackers who know the schedule), and `noise` (of the model after exclusions; needs no data). Runs of one seed are paired:
+the same data, attackers and order of samples for both schedules, and for an oracle that leaves the attackers out from the
+start. Rows go to docs/results/standing.csv (resumable). The seeds chose no constant.
 """
 
 import csv
@@ -20,7 +20,6 @@ from scipy.stats import beta
 from fedgt.design import named_design
 from fedgt.experiment import ExperimentSpec, make_spec
 from fedgt.experiment.batch import run_batch
-from fedgt.experiment.simulation import simulate
 from fedgt.privacy import best_in_span
 from fedgt.record import RunResult
 from fedgt.train import ImageData, load
@@ -38,9 +37,11 @@ METHODS: Final[Mapping[str, Mapping[str, Any]]] = {
     "first": {},
     "oracle": {"method": "oracle"},
 }
-MNIST: Final = {"name": "mnist"}
-DIRICHLET: Final = {"name": "mnist", "partition": "dirichlet"}
-_FLIP: Final = {"kind": "label-flip"}
+DATA: Final[Mapping[str, Mapping[str, Any]]] = {
+    "iid": {"name": "mnist"},
+    "dirichlet": {"name": "mnist", "partition": "dirichlet"},
+    "digits": {"name": "digits"},
+}
 
 Case = tuple[str, dict[str, Any]]
 
@@ -72,53 +73,27 @@ def knowing() -> Iterator[Case]:
         {"attack": {"malicious": 1, "first_round": 2, "last_round": 2, "further": naps}},
     )
     yield "5 from the start", {"attack": {"malicious": 5}}
-    yield (
-        "3 that a first test named go, one wakes",
-        {
-            "attack": {"malicious": 3, "further": [{"malicious": 1, "first_round": 5}]},
-            "go": 3,
-        },
-    )
 
 
 def cases(part: str) -> list[Case]:
     """Of a part: a name, and the keys of the specification."""
-    if part == "sleepers":
-        by_data = {"IID": MNIST, "Dirichlet 1.0": DIRICHLET}
-        return [(f"{name}, {where}", content) for where, data in by_data.items() for name, content in sleepers(data)]
-    if part == "digits":
-        return [(f"{name}, digits", content) for name, content in sleepers({"name": "digits"})]
+    if part in DATA:
+        return [(f"{name}, {part}", content) for name, content in sleepers(DATA[part])]
     if part == "nobody":
-        return [
-            (f"nobody, {where}", {"data": data, "federation": {"rounds": 30}})
-            for where, data in {"IID": MNIST, "Dirichlet 1.0": DIRICHLET, "digits": {"name": "digits"}}.items()
-        ]
+        return [(f"nobody, {where}", {"data": data, "federation": {"rounds": 30}}) for where, data in DATA.items()]
     if part == "knowing":
-        return [(name, {"data": MNIST, **content}) for name, content in knowing()]
-    raise SystemExit(f"no part {part!r}: take sleepers, nobody, knowing or digits")
+        return [(name, {"data": DATA["iid"], **content}) for name, content in knowing()]
+    raise SystemExit(f"no part {part!r}: take {', '.join(DATA)}, nobody, knowing or noise")
 
 
-def specs_of(content: Mapping[str, Any], seed: int, part: str, data: ImageData) -> dict[str, ExperimentSpec]:
+def specs_of(content: Mapping[str, Any], seed: int, part: str) -> dict[str, ExperimentSpec]:
     """By method; nobody malicious has no oracle."""
-    plain = {key: value for key, value in content.items() if key != "go"}
-    made = {}
-    for method, changes in METHODS.items():
-        if part == "nobody" and method != "every-round":
-            continue
-        spec = make_spec({"privacy": 4, "seed": seed, **plain}, changes)
-        if content.get("go"):
-            # Those who attack from the start stay away from the round in which another one wakes.
-            order = {name: j for j, name in enumerate(simulate(spec, data=data, masks=False).clients)}
-            awake = _early(spec, data)
-            faults = [{"client": order[name], "round": number} for name in awake for number in range(5, 11)]
-            spec = make_spec({"privacy": 4, "seed": seed, **plain, "faults": faults}, changes)
-        made[method] = spec
-    return made
-
-
-def _early(spec: ExperimentSpec, data: ImageData) -> list[str]:
-    behaviours = simulate(spec, data=data, masks=False).cohort.behaviours
-    return sorted(name for name, one in behaviours.items() if one.first_round == 1)
+    left_out = {"nobody": ("first", "oracle"), "knowing": ("oracle",)}.get(part, ())
+    return {
+        method: make_spec({"privacy": 4, "seed": seed, **content}, changes)
+        for method, changes in METHODS.items()
+        if method not in left_out
+    }
 
 
 def row_of(spec: ExperimentSpec, case: str, method: str, result: RunResult) -> dict[str, Any]:
@@ -173,7 +148,7 @@ def rows(part: str, seeds: range) -> list[dict[str, Any]]:
         for case, content in cases(part):
             name = content["data"]["name"]
             loaded.setdefault(name, load(name, None))
-            for method, spec in specs_of(content, seed, part, loaded[name]).items():
+            for method, spec in specs_of(content, seed, part).items():
                 wanted.append((spec, case, method))
         for name, data in loaded.items():
             missing = [one for one in wanted if one[0].data.name == name and one[0].digest not in known]
@@ -226,8 +201,16 @@ def table(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         )
         attackers = sum(int(row["malicious_clients"]) for row in every)
         n = len(every)
+        in_time = [interval(one, n) for one in late]
+        if case.startswith("one "):  # they wake one after the other
+            named_in = (
+                "in " + ", ".join(sorted(row["named_in"].split(), key=int))
+                for row in every
+                if not int(row["missed_clients"])
+            )
+            in_time = ["; ".join(named_in), ""]
         yield (
-            f"| {case} | {n} | {interval(late[0], n)} | {interval(late[1], n)} | {missed} of {attackers} | {wrong} "
+            f"| {case} | {n} | {in_time[0]} | {in_time[1]} | {missed} of {attackers} | {wrong} "
             f"| {', '.join(ends)} | {lost} |"
         )
 
@@ -248,7 +231,7 @@ def noise(draws: int = 40) -> Iterator[str]:
 
 def main() -> None:
     """Run what is missing and print the table."""
-    part = sys.argv[1] if len(sys.argv) > 1 else "sleepers"
+    part = sys.argv[1] if len(sys.argv) > 1 else "iid"
     if part == "noise":
         print("\n".join(noise()))
         return
