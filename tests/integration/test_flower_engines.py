@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -109,6 +111,7 @@ def test_a_superlink_that_is_killed_and_started_again_serves_the_same_nodes_and_
         deployment.run(write_app(tmp_path / "lost", CONFIG | slow))
         until(lambda: "Receiving: train.fedgt_masked" in deployment.log("node-2"), 200)
         deployment.kill("link")
+        until(lambda: watched(folder) == (1, "interrupted"), 120)  # the server app notices, and lets go of the folder
         deployment.start_link()
         rows = played(deployment, tmp_path, wait=240.0, folder=folder)
         assert not out.exists()
@@ -117,6 +120,14 @@ def test_a_superlink_that_is_killed_and_started_again_serves_the_same_nodes_and_
     result = json.loads((Path(folder) / "result.json").read_text())
     assert result["status"] == "finished"
     assert [row["round"] for row in result["rounds"]] == [1, 2, 3]
+    assert watched(folder) == (0, "finished")
+
+
+def watched(folder: str) -> tuple[int, str]:
+    """The exit code of `fedgt watch`, and the state that it tells."""
+    command = [sys.executable, "-m", "fedgt", "watch", folder, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, str(json.loads(done.stdout)["state"])
 
 
 def until(condition: Callable[[], bool], seconds: float) -> None:

@@ -17,7 +17,6 @@ from fedgt.evidence.decoding import GradedDecoding
 from fedgt.evidence.harm import Damage, LabelFinding, damage, label_under_attack
 from fedgt.evidence.line import ShiftEvidence
 from fedgt.evidence.line_likelihood import FewFeatures, ShiftLikelihood
-from fedgt.evidence.repeated import Look
 from fedgt.evidence.scores import checked_scores, class_losses, margins, outputs
 from fedgt.evidence.sets import SetPosterior, decode_sets, largest_scored, sparse_prior
 from fedgt.evidence.several_tests import together
@@ -35,7 +34,6 @@ STORED: tuple[type, ...] = (
     FewFeatures,
     Damage,
     Compared,
-    Look,
     Hypothesis,
     SecondOpinion,
     MarginTest,

@@ -18,7 +18,6 @@ from fedgt.evidence.contrast import Contrasts, contrasts
 from fedgt.evidence.harm import damage
 from fedgt.evidence.layer import Layer, layer_of
 from fedgt.evidence.line import ShiftEvidence, shift_evidence
-from fedgt.evidence.repeated import Look, folded
 from fedgt.evidence.several_tests import one_line
 from fedgt.evidence.weights import Compared, GradedEvidence, Rows, mixed
 from fedgt.screen.projection import LARGEST_USABLE
@@ -154,9 +153,6 @@ def graded_screen(
         mixture=mixture,
         damage=damage(parts, losses[tested], label=label),
         compared=Compared(contrasts=parts.transform @ centred, noise=parts.noise) if layers.ndim == 2 else None,
-        look=None
-        if layers.ndim == 2
-        else Look(contrasts=parts.transform @ folded(centred), noise=parts.noise, shifts=parts.shifts),
     )
     if evidence.compared is not None:
         evidence = one_line((evidence,))

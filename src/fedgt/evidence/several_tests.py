@@ -19,7 +19,6 @@ import numpy as np
 from fedgt.errors import ShapeError
 from fedgt.evidence.harm import Damage
 from fedgt.evidence.line_likelihood import FewFeatures
-from fedgt.evidence.repeated import part_that_is_new
 from fedgt.evidence.weights import GradedEvidence, MixedEvidence, Rows, most_likely
 from fedgt.types import FloatArray, SetEvidence
 
@@ -36,35 +35,22 @@ _SIGNALS = 10.0 ** np.arange(0.5, 5.01, 0.5)
 def together(tests: Sequence[SetEvidence]) -> list[SetEvidence]:
     """Evidence of the test rounds of the same clients, ready to be added up.
 
-    Where outputs were compared, in two rounds or more and on the same classes, they become one evidence. Where weights were,
-    their likelihoods are raised to the part that is new (`repeated`). The rest stays.
+    Where outputs were compared, in two rounds or more and on the same classes, they become one evidence; the rest stays.
 
     Examples:
         >>> from fedgt.evidence import together
-        >>> together([])
+        >>> together([])  # evidence of weights stays apart and adds up; that of outputs becomes one
         []
     """
     kinds: dict[tuple[int, ...], list[GradedEvidence]] = {}
-    weights: dict[int, list[GradedEvidence]] = {}
     found: list[SetEvidence] = []
     for one in tests:
         if isinstance(one, GradedEvidence) and one.compared is not None:
             kind = (one.compared.contrasts.shape[1], *one.damage.classes.tolist())
             kinds.setdefault(kind, []).append(one)
-        elif isinstance(one, GradedEvidence) and one.look is not None:
-            weights.setdefault(one.hypotheses[0].features, []).append(one)
         else:
             found.append(one)
-    for same in weights.values():
-        found += _without_repetition(same) if len(same) > 1 else same
     return found + [one_line(same) if len(same) > 1 else same[0] for same in kinds.values()]
-
-
-def _without_repetition(tests: Sequence[GradedEvidence]) -> list[GradedEvidence]:
-    looks = [one.look for one in tests if one.look is not None]
-    effective = float(np.exp(np.mean([np.log(one.hypotheses[0].shift.effective_features) for one in tests])))
-    new = part_that_is_new(looks, effective)
-    return [one.raised(new) for one in tests]
 
 
 def one_line(tests: Sequence[GradedEvidence]) -> GradedEvidence:

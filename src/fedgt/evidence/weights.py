@@ -15,7 +15,6 @@ from fedgt.evidence.contrast import Moved, cancelling, moved
 from fedgt.evidence.harm import Damage
 from fedgt.evidence.line import ShiftEvidence, log_sum, shift_evidence
 from fedgt.evidence.line_likelihood import FewFeatures
-from fedgt.evidence.repeated import Look
 from fedgt.types import BoolArray, FloatArray, frozen
 
 HONEST_LINE = 0.5
@@ -45,7 +44,6 @@ class Rows:
         features: How many they are.
         shift: The strongest line in them.
         few: What is known of the features, where contrasts outnumber those that vary independently.
-        power: To which its likelihoods are raised: the part of several tests that is new (`repeated`).
     """
 
     labels: tuple[int, ...]
@@ -54,7 +52,6 @@ class Rows:
     features: int
     shift: ShiftEvidence
     few: FewFeatures | None = None
-    power: float = 1.0
 
     def __post_init__(self) -> None:
         """Freeze."""
@@ -62,14 +59,7 @@ class Rows:
 
     def line(self, gram: FloatArray, shifts: FloatArray) -> ShiftEvidence | None:
         """The strongest line in other contrasts of the same features."""
-        if self.few is not None:
-            return self.few.line(gram, shifts)
-        line = shift_evidence(gram, shifts, features=self.features)
-        return None if line is None else line.raised(self.power)
-
-    def raised(self, power: float) -> "Rows":
-        """The same hypothesis with its likelihoods raised to a power."""
-        return replace(self, shift=self.shift.raised(power), power=power)
+        return shift_evidence(gram, shifts, features=self.features) if self.few is None else self.few.line(gram, shifts)
 
     @property
     def weight(self) -> float:
@@ -155,9 +145,7 @@ class GradedEvidence:
         mixture: The most likely ones.
         damage: The losses.
         compared: The contrasts themselves, if they are not of a layer; for `together`.
-        look: What is kept of the contrasts of a layer, to see what comes again in other tests; for `together`.
         tests: How many test rounds these are.
-        power: To which likelihoods are raised: the part of several tests that is new (`repeated`).
         opinion: A second kind of evidence, if there is one: (bool[B, clients] that are asked about, bool[clients] that are
             set aside) -> float64[B] in nats; see `LayeredEvidence`.
 
@@ -180,9 +168,7 @@ class GradedEvidence:
     mixture: MixedEvidence
     damage: Damage
     compared: Compared | None = None
-    look: Look | None = None
     tests: int = 1
-    power: float = 1.0
     opinion: Callable[[BoolArray, BoolArray], FloatArray] | None = None
 
     @property
@@ -196,13 +182,8 @@ class GradedEvidence:
         shift = moved(self.damage.shifts, members)
         harm = self.damage.log_harm(members, shift)
         harm[~sets.any(axis=1)] = np.log(0.5)
-        likelihood: FloatArray = self.mixture.log_likelihood(members, shift) + self.power * harm
+        likelihood: FloatArray = self.mixture.log_likelihood(members, shift) + harm
         return likelihood
-
-    def raised(self, power: float) -> "GradedEvidence":
-        """The same evidence with its likelihoods raised to a power, once."""
-        hypotheses = tuple(rows.raised(power) for rows in self.hypotheses)
-        return replace(self, hypotheses=hypotheses, mixture=MixedEvidence(rows=most_likely(hypotheses)), power=power)
 
     def explained(self, sets: BoolArray) -> FloatArray:
         """float64[B]: how well each set explains the strongest line, mean of the test rounds; see `ShiftEvidence`."""
@@ -266,8 +247,7 @@ class GradedEvidence:
         if strongest.few is not None:
             return strongest.few.line(gram, shifts)
         degrees = _effective_features(values[:-2], strongest)
-        line = shift_evidence(gram, shifts, features=strongest.features, effective_features=degrees)
-        return None if line is None else line.raised(self.power)
+        return shift_evidence(gram, shifts, features=strongest.features, effective_features=degrees)
 
     def lines(self, count: int) -> tuple[ShiftEvidence, ...]:
         """Lines in the plane of the two strongest, at equal angles."""
