@@ -161,7 +161,7 @@ def test_the_words_of_a_server_reach_the_log_of_a_client_in_one_printable_line()
 
 
 def test_the_reason_with_which_a_client_refuses_a_group_is_one_printable_line() -> None:
-    header = stage(stage="keys", refused=[[0, HOSTILE[:300]]])
+    header = stage(stage="keys", at=0, refused=[[0, HOSTILE[:300]]])
     forged = pack(header, identity=FOUR.clients["a"])
     _, _, sums = play(PLAN, up=lambda at, who, reply: forged if (at, who) == ("keys", "a") else reply)
     assert sums[0].dropped["a"].startswith("keys: refused: \ufffd[2J")

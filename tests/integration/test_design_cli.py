@@ -101,7 +101,7 @@ def test_the_same_seed_prints_the_same_object_with_and_without_a_cache(fedgt: Ru
 def test_the_frontier_shows_what_each_further_sum_buys(fedgt: Run, tmp_path: Path) -> None:
     done = fedgt("design", "--clients", "12", "--privacy", "4", "--write", "A.csv", "--seconds", "600")
     assert done.returncode == 0, done.stderr
-    for word in ("sums", "share", "stages", "uploads", "power", "* nested-12x8-r4"):
+    for word in ("sums", "share", "stages", "uploads", "power", "* nested-12x7-r4"):
         assert word in done.stdout
     support = minimum_support(read_design(tmp_path / "A.csv").matrix)
     assert support is not None
@@ -114,7 +114,7 @@ def test_the_frontier_shows_what_each_further_sum_buys(fedgt: Run, tmp_path: Pat
     assert all(one["r"] >= 4 for one in lines)
     assert all(abs(one["share_mean"] - (one["sums"] - 1) / 11) < 0.02 for one in lines)
     assert [one["power"] for one in lines] == sorted(one["power"] for one in lines)
-    assert answer["default"] == "nested-12x8-r4"
+    assert answer["default"] == "nested-12x7-r4"
 
 
 def test_where_no_test_is_possible_the_frontier_says_what_is(fedgt: Run) -> None:

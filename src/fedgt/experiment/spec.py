@@ -218,6 +218,7 @@ _CAME_LATER: Mapping[tuple[str, ...], Any] = {
     ("attack", "further"): [],
     ("failures",): [],
     ("decode", "on_suspicious"): "keep",
+    ("decode", "on_silent"): "report",
     ("screen", "schedule"): "first",
     ("screen", "false_exclusions"): 0.05,
 }

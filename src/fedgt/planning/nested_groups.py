@@ -105,7 +105,8 @@ def _best_row(rows: IntArray, privacy: int, uploads: int, rng: np.random.Generat
 def _outside(basis: FloatArray, row: IntArray) -> float:
     """How much of a row, of length 1, is no combination of the others."""
     unit = row / np.linalg.norm(row)
-    return float(np.linalg.norm(unit - basis.T @ (basis @ unit)))
+    # Rounded, so that rows that are equally good are so on every machine, whatever its linear algebra.
+    return round(float(np.linalg.norm(unit - basis.T @ (basis @ unit))), 9)
 
 
 def _keeps(rows: IntArray, row: IntArray, privacy: int) -> bool:
