@@ -161,7 +161,8 @@ class Damage:
     def _t_of(self, product: FloatArray, energy: FloatArray | float, length: FloatArray) -> FloatArray:
         """T statistics of slopes product / length, the losses having this energy."""
         rest = np.maximum(energy - product**2 / length, _TINY) / (len(self.shifts) - 1)
-        t: FloatArray = product / np.sqrt(length * rest)
+        # Two roots: the product of two small numbers may be 0.
+        t: FloatArray = product / (np.sqrt(length) * np.sqrt(rest))
         return t
 
     def _t(self, moved: FloatArray, losses: FloatArray) -> tuple[FloatArray, FloatArray]:
