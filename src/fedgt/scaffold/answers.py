@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from fedgt.defaults import COLLUDERS
 from fedgt.errors import SpecError
 from fedgt.ids import require_distinct_ids
 
@@ -50,7 +51,10 @@ class Answers:
         require_distinct_ids(self.sites)
         if self.framework not in FRAMEWORKS:
             raise SpecError(f"framework {self.framework!r:.60}; known are {', '.join(FRAMEWORKS)}")
-        if self.privacy < 2:
-            raise SpecError(f"privacy {self.privacy}: a sum over fewer than 2 sites hides nobody")
+        if self.privacy < COLLUDERS + 2:
+            raise SpecError(
+                f"privacy {self.privacy}: at least {COLLUDERS + 2} is needed, because {COLLUDERS} site may help a server that "
+                "lies, and a site with an identity starts with no less"
+            )
         if self.rounds < 1:
             raise SpecError(f"{self.rounds} rounds; at least 1 is needed")

@@ -9,7 +9,7 @@ from fedgt.scaffold import Answers
 
 GOOD: dict[str, Any] = {
     "sites": ("aarhus", "bergen-2", "cadiz_3", "4"),
-    "privacy": 2,
+    "privacy": 3,
     "framework": "scikit-learn",
     "rounds": 1,
     "run": "winter",
@@ -34,7 +34,7 @@ def test_plain_names_are_taken() -> None:
         {"sites": ("a", "b" * 41)},
         {"run": "x y"},
         {"framework": "jax"},
-        {"privacy": 1},
+        {"privacy": 2},
         {"rounds": 0},
     ],
     ids=str,
