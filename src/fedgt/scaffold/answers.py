@@ -53,8 +53,8 @@ class Answers:
             raise SpecError(f"framework {self.framework!r:.60}; known are {', '.join(FRAMEWORKS)}")
         if self.privacy < COLLUDERS + 2:
             raise SpecError(
-                f"privacy {self.privacy}: at least {COLLUDERS + 2} is needed, because {COLLUDERS} site may help a server that "
-                "lies, and a site with an identity starts with no less"
+                f"privacy {self.privacy}: at least {COLLUDERS + 2} is needed, because {COLLUDERS} site may help a server "
+                "that lies, and a site with an identity starts with no less"
             )
         if self.rounds < 1:
             raise SpecError(f"{self.rounds} rounds; at least 1 is needed")
