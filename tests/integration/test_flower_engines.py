@@ -1,9 +1,6 @@
 """Faults on a real SuperLink with SuperNodes. What is the same on every engine: `tests/contract/test_engine_contract.py`."""
 
-import json
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -51,9 +48,9 @@ def as_json(value: Any) -> Any:
     return [as_json(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-def played(deployment: Deployment, place: Path, **changes: Any) -> list[dict[str, Any]]:
-    out = place / f"out-{time.monotonic_ns()}.json"
-    source = write_app(place / f"app-{time.monotonic_ns()}", CONFIG | {"out": str(out)} | changes)
+def played(deployment: Deployment, folder: Path, **changes: Any) -> list[dict[str, Any]]:
+    out = folder / f"out-{time.monotonic_ns()}.json"
+    source = write_app(folder / f"app-{time.monotonic_ns()}", CONFIG | {"out": str(out)} | changes)
     return deployment.rows(deployment.run(source), out, 500)
 
 
@@ -102,32 +99,17 @@ def test_supernodes_give_the_models_of_the_grid_in_process_and_survive_faults(tm
     assert silent[1]["status"][0][1] == "open"
 
 
-def test_a_superlink_that_is_killed_and_started_again_serves_the_same_nodes_and_the_run_goes_on(tmp_path: Path) -> None:
-    """The round that was under way is lost. The nodes come back by themselves, and the folder knows how far the run was."""
-    folder = str(tmp_path / "run")
+def test_a_superlink_that_is_killed_and_started_again_serves_the_same_nodes(tmp_path: Path) -> None:
+    """The run is lost with its round; the nodes come back by themselves and the next run is as any other."""
     with Deployment(tmp_path / "site", NODES, database=True) as deployment:
         out = tmp_path / "lost.json"
-        slow = {"slow-client": 2, "slow-seconds": 600.0, "out": str(out), "folder": folder}
+        slow = {"slow-client": 2, "slow-seconds": 600.0, "out": str(out)}
         deployment.run(write_app(tmp_path / "lost", CONFIG | slow))
         until(lambda: "Receiving: train.fedgt_masked" in deployment.log("node-2"), 200)
         deployment.kill("link")
-        until(lambda: watched(folder) == (1, "interrupted"), 120)  # the server app notices, and lets go of the folder
         deployment.start_link()
-        rows = played(deployment, tmp_path, wait=240.0, folder=folder)
+        assert shared(played(deployment, tmp_path, wait=240.0)) == shared(in_process())
         assert not out.exists()
-    assert [row["round"] for row in rows] == [2, 3]
-    assert shared(rows, "round") == shared(in_process(), "round")
-    result = json.loads((Path(folder) / "result.json").read_text())
-    assert result["status"] == "finished"
-    assert [row["round"] for row in result["rounds"]] == [1, 2, 3]
-    assert watched(folder) == (0, "finished")
-
-
-def watched(folder: str) -> tuple[int, str]:
-    """The exit code of `fedgt watch`, and the state that it tells."""
-    command = [sys.executable, "-m", "fedgt", "watch", folder, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.returncode, str(json.loads(done.stdout)["state"])
 
 
 def until(condition: Callable[[], bool], seconds: float) -> None:
