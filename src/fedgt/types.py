@@ -328,6 +328,11 @@ class LayeredEvidence(ExplainingEvidence, Protocol):
         """
         ...
 
+    @property
+    def evenly_owned(self) -> bool:
+        """Whether clients own the classes as evenly as one population gives them: then no other evidence is needed."""
+        ...
+
     def aside(self, attackers: BoolArray) -> BoundedEvidence | None:
         """Evidence about everybody else, whatever bool[clients] did; None where nothing is left."""
         ...

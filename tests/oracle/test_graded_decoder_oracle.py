@@ -36,6 +36,8 @@ class Table:
     def harm(self, posterior: FloatArray, aside: BoolArray) -> float:
         return 0.0
 
+    evenly_owned = False
+
     def confirmed(self, sets: BoolArray, aside: BoolArray) -> FloatArray:
         return np.full(len(sets), np.nan)
 

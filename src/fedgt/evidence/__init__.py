@@ -22,7 +22,7 @@ from fedgt.evidence.sets import SetPosterior, decode_sets, largest_scored, spars
 from fedgt.evidence.several_tests import together
 from fedgt.evidence.significance import SIGNIFICANT, evidence_of_difference
 from fedgt.evidence.usable import UsableScores, unscored, usable_scores
-from fedgt.evidence.weights import Compared, GradedEvidence, MixedEvidence, Rows
+from fedgt.evidence.weights import GradedEvidence, MixedEvidence, Rows
 
 STORED: tuple[type, ...] = (
     GradedEvidence,
@@ -33,7 +33,6 @@ STORED: tuple[type, ...] = (
     ShiftLikelihood,
     FewFeatures,
     Damage,
-    Compared,
     Hypothesis,
     SecondOpinion,
     MarginTest,

@@ -19,7 +19,7 @@ from fedgt.evidence.harm import damage
 from fedgt.evidence.layer import Layer, layer_of
 from fedgt.evidence.line import ShiftEvidence, shift_evidence
 from fedgt.evidence.several_tests import one_line
-from fedgt.evidence.weights import Compared, GradedEvidence, Rows, mixed
+from fedgt.evidence.weights import GradedEvidence, Rows, mixed
 from fedgt.screen.projection import LARGEST_USABLE
 from fedgt.types import BoolArray, FloatArray, as_flags, as_numbers, frozen
 
@@ -152,7 +152,8 @@ def graded_screen(
         hypotheses=tuple(hypotheses),
         mixture=mixture,
         damage=damage(parts, losses[tested], label=label),
-        compared=Compared(contrasts=parts.transform @ centred, noise=parts.noise) if layers.ndim == 2 else None,
+        noise=parts.noise,
+        compared=parts.transform @ centred if layers.ndim == 2 else None,
     )
     if evidence.compared is not None:
         evidence = one_line((evidence,))

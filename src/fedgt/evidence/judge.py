@@ -82,8 +82,12 @@ def _unconfirmed(many: int, support: float) -> str:
 def _confirmed(suspects: BoolArray, others: BoolArray, evidence: Sequence[LayeredEvidence]) -> tuple[float, BoolArray]:
     """By how many nats the best of the suspects are confirmed, and who of them is more likely malicious than not by that.
 
-    Of several rounds the mean counts and not the sum: what honest clients differ by comes again in every round.
+    Nobody has to confirm them if one round shows that clients own the classes evenly: they do so in every round, and noise
+    only makes it look otherwise. Else the mean of the rounds counts and not the sum: what honest clients differ by comes
+    again in every round.
     """
+    if any(one.evenly_owned for one in evidence):
+        return float("inf"), suspects
     members = np.flatnonzero(suspects)
     many = len(members)
     subsets = np.ones((1, many), dtype=np.bool_)

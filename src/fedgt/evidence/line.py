@@ -94,6 +94,10 @@ class ShiftEvidence:
         half_sphere = np.log(np.pi) * k / 2 - gammaln(k / 2)
         return float((k - 1) / 2 * np.log(2 * np.pi * self.variance) - half_sphere)
 
+    def raised(self, power: float) -> "ShiftEvidence":
+        """The same with its likelihoods raised to a power."""
+        return replace(self, line=power * self.line, nobody=power * self.nobody, variance=self.variance / power)
+
     def towards(self, direction: FloatArray) -> "ShiftEvidence":
         """The evidence if the strongest line were another one, float64[contrasts], of unit length."""
         return replace(self, direction=direction)

@@ -19,6 +19,7 @@ import numpy as np
 from fedgt.errors import ShapeError
 from fedgt.evidence.harm import Damage
 from fedgt.evidence.line_likelihood import FewFeatures
+from fedgt.evidence.repeated import without_repetition
 from fedgt.evidence.weights import GradedEvidence, MixedEvidence, Rows, most_likely
 from fedgt.types import FloatArray, SetEvidence
 
@@ -35,21 +36,26 @@ _SIGNALS = 10.0 ** np.arange(0.5, 5.01, 0.5)
 def together(tests: Sequence[SetEvidence]) -> list[SetEvidence]:
     """Evidence of the test rounds of the same clients, ready to be added up.
 
-    Where outputs were compared, in two rounds or more and on the same classes, they become one evidence; the rest stays.
+    Where outputs were compared, in two rounds or more and on the same classes, they become one evidence. Where weights were,
+    their likelihoods are raised to the part that is new (`repeated`). The rest stays.
 
     Examples:
         >>> from fedgt.evidence import together
-        >>> together([])  # evidence of weights stays apart and adds up; that of outputs becomes one
+        >>> together([])
         []
     """
     kinds: dict[tuple[int, ...], list[GradedEvidence]] = {}
+    of_weights: list[GradedEvidence] = []
     found: list[SetEvidence] = []
     for one in tests:
         if isinstance(one, GradedEvidence) and one.compared is not None:
-            kind = (one.compared.contrasts.shape[1], *one.damage.classes.tolist())
+            kind = (one.compared.shape[1], *one.damage.classes.tolist())
             kinds.setdefault(kind, []).append(one)
+        elif isinstance(one, GradedEvidence):
+            of_weights.append(one)
         else:
             found.append(one)
+    found += without_repetition(of_weights)
     return found + [one_line(same) if len(same) > 1 else same[0] for same in kinds.values()]
 
 
@@ -74,6 +80,7 @@ def one_line(tests: Sequence[GradedEvidence]) -> GradedEvidence:
         hypotheses=hypotheses,
         mixture=MixedEvidence(rows=most_likely(hypotheses)),
         damage=weighed[0][1],
+        noise=np.concatenate([one.noise for one in tests]),
         compared=tests[0].compared if len(tests) == 1 else None,
         tests=len(tests),
     )
@@ -82,7 +89,7 @@ def one_line(tests: Sequence[GradedEvidence]) -> GradedEvidence:
 def _independent(tests: Sequence[GradedEvidence], again: float, effective: float) -> tuple[Rows, Damage]:
     """The contrasts, if this part comes again; `log_prior` is the log-likelihood of that if they are noise alone."""
     rounds = [one.compared for one in tests if one.compared is not None]
-    noise = np.concatenate([one.noise for one in rounds])
+    noise = np.concatenate([one.noise for one in tests])
     # The rows of one round's noise are orthonormal: within a round the contrasts have covariance I.
     covariance = again * noise @ noise.T + (1.0 - again) * np.eye(len(noise))
     root = np.linalg.cholesky(covariance)
@@ -91,7 +98,7 @@ def _independent(tests: Sequence[GradedEvidence], again: float, effective: float
         made: FloatArray = np.linalg.solve(root, np.concatenate(parts))
         return made
 
-    contrasts = independent([one.contrasts for one in rounds])
+    contrasts = independent(rounds)
     shifts = independent([one.damage.shifts for one in tests])
     losses = independent([one.damage.by_class for one in tests])
     few = FewFeatures(

@@ -44,6 +44,7 @@ class Rows:
         features: How many they are.
         shift: The strongest line in them.
         few: What is known of the features, where contrasts outnumber those that vary independently.
+        power: To which its likelihoods are raised: the part of several tests that is new (`repeated`).
     """
 
     labels: tuple[int, ...]
@@ -52,6 +53,7 @@ class Rows:
     features: int
     shift: ShiftEvidence
     few: FewFeatures | None = None
+    power: float = 1.0
 
     def __post_init__(self) -> None:
         """Freeze."""
@@ -59,7 +61,14 @@ class Rows:
 
     def line(self, gram: FloatArray, shifts: FloatArray) -> ShiftEvidence | None:
         """The strongest line in other contrasts of the same features."""
-        return shift_evidence(gram, shifts, features=self.features) if self.few is None else self.few.line(gram, shifts)
+        if self.few is not None:
+            return self.few.line(gram, shifts)
+        line = shift_evidence(gram, shifts, features=self.features)
+        return None if line is None else line.raised(self.power)
+
+    def raised(self, power: float) -> "Rows":
+        """The same hypothesis with its likelihoods raised to a power."""
+        return replace(self, shift=self.shift.raised(power), power=power)
 
     @property
     def weight(self) -> float:
@@ -119,24 +128,6 @@ def most_likely(rows: Sequence[Rows]) -> tuple[Rows, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Compared:
-    """The contrasts of one test round.
-
-    Attributes:
-        contrasts: float64[contrasts, features].
-        noise: float64[contrasts, clients]; see `Contrasts`.
-    """
-
-    contrasts: FloatArray
-    noise: FloatArray
-
-    def __post_init__(self) -> None:
-        """Freeze."""
-        object.__setattr__(self, "contrasts", frozen(self.contrasts, np.float64))
-        object.__setattr__(self, "noise", frozen(self.noise, np.float64))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GradedEvidence:
     """What one test round says about sets of malicious clients. Implements `LayeredEvidence`.
 
@@ -144,10 +135,13 @@ class GradedEvidence:
         hypotheses: All of them, in a fixed order; the first is that of all rows.
         mixture: The most likely ones.
         damage: The losses.
-        compared: The contrasts themselves, if they are not of a layer; for `together`.
+        noise: float64[contrasts, clients]: whose noise is in which contrast, to see what comes again; see `Contrasts`.
+        compared: float64[contrasts, features]: the contrasts themselves, if they are not of a layer; for `together`.
         tests: How many test rounds these are.
+        power: To which likelihoods are raised: the part of several tests that is new (`repeated`).
         opinion: A second kind of evidence, if there is one: (bool[B, clients] that are asked about, bool[clients] that are
             set aside) -> float64[B] in nats; see `LayeredEvidence`.
+        evenly_owned: Whether clients own the classes as evenly as one population gives them; see `LayeredEvidence`.
 
     Examples:
         >>> import numpy as np
@@ -167,9 +161,18 @@ class GradedEvidence:
     hypotheses: tuple[Rows, ...]
     mixture: MixedEvidence
     damage: Damage
-    compared: Compared | None = None
+    noise: FloatArray
+    compared: FloatArray | None = None
     tests: int = 1
+    power: float = 1.0
     opinion: Callable[[BoolArray, BoolArray], FloatArray] | None = None
+    evenly_owned: bool = False
+
+    def __post_init__(self) -> None:
+        """Freeze."""
+        object.__setattr__(self, "noise", frozen(self.noise, np.float64))
+        if self.compared is not None:
+            object.__setattr__(self, "compared", frozen(self.compared, np.float64))
 
     @property
     def strongest(self) -> Rows:
@@ -182,8 +185,13 @@ class GradedEvidence:
         shift = moved(self.damage.shifts, members)
         harm = self.damage.log_harm(members, shift)
         harm[~sets.any(axis=1)] = np.log(0.5)
-        likelihood: FloatArray = self.mixture.log_likelihood(members, shift) + harm
+        likelihood: FloatArray = self.mixture.log_likelihood(members, shift) + self.power * harm
         return likelihood
+
+    def raised(self, power: float) -> "GradedEvidence":
+        """The same evidence with its likelihoods raised to a power, once."""
+        hypotheses = tuple(rows.raised(power) for rows in self.hypotheses)
+        return replace(self, hypotheses=hypotheses, mixture=MixedEvidence(rows=most_likely(hypotheses)), power=power)
 
     def explained(self, sets: BoolArray) -> FloatArray:
         """float64[B]: how well each set explains the strongest line, mean of the test rounds; see `ShiftEvidence`."""
@@ -247,7 +255,8 @@ class GradedEvidence:
         if strongest.few is not None:
             return strongest.few.line(gram, shifts)
         degrees = _effective_features(values[:-2], strongest)
-        return shift_evidence(gram, shifts, features=strongest.features, effective_features=degrees)
+        line = shift_evidence(gram, shifts, features=strongest.features, effective_features=degrees)
+        return None if line is None else line.raised(self.power)
 
     def lines(self, count: int) -> tuple[ShiftEvidence, ...]:
         """Lines in the plane of the two strongest, at equal angles."""

@@ -137,7 +137,7 @@ def _check_layer(settings: ScreenSettings, parameters: Parameters, design: Desig
         features = layer_features(by_class(layer[None]), settings.source_label).shape[1]
         if settings.kind == "significant-clusters":
             _check_features(features, what, design)
-    elif settings.features == "weights":
+    elif settings.features in ("auto", "weights"):
         _check_features(layer.size, what, design)
 
 

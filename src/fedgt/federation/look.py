@@ -13,7 +13,7 @@ import numpy as np
 from fedgt.design import Design
 from fedgt.evidence import GradedDecoding
 from fedgt.federation.measure import GroupMeans
-from fedgt.federation.settings import DecodeSettings
+from fedgt.federation.settings import DecodeSettings, ScreenSettings
 from fedgt.federation.verdicts import Exclusion
 from fedgt.grouping import Grouping
 from fedgt.types import BoolArray, FloatArray
@@ -77,6 +77,15 @@ class Look:
             # What cannot be judged loses its round. Whoever is absent has no influence in it.
             changes |= {"on_undecidable": "keep-all", "on_untested": "keep"}
         return decoding.model_copy(update=changes) if changes else decoding
+
+    def compared(self, screen: ScreenSettings) -> ScreenSettings:
+        """What is compared in this test.
+
+        How evenly clients own the classes does not show in late rounds, in which the model hardly moves: with a test in
+        every round `auto` compares weights, and asks for the second opinion.
+        """
+        auto = self.standing and screen.features == "auto"
+        return screen.model_copy(update={"features": "weights"}) if auto else screen
 
     def judged(self, grouping: Grouping, means: GroupMeans) -> tuple[Grouping, GroupMeans]:
         """Who is judged and what is compared: everybody and the group means, or the same without who is set aside."""

@@ -167,7 +167,7 @@ def measured(
             best=(),
             repeatable=False,
         )
-    graded = graded_of(test, validation, screen)
+    graded = graded_of(test, validation, screen, earlier)
     evidence = graded.evidence
     found = suspects(
         earlier if evidence is None else [*earlier, evidence],
@@ -185,7 +185,7 @@ def measured(
         compared=graded.tested if evidence is not None else np.zeros(len(test.rows), dtype=np.bool_),
         clean=None,
         best=found.best,
-        repeatable=screen.features != "margins",
+        repeatable=screen.features != "margins" and not isinstance(evidence, MarginEvidence),
         label=label_under_attack(evidence.damage, found.posterior)
         if evidence is not None and found.flagged.any()
         else None,
@@ -201,7 +201,8 @@ def suspects(
     faults: BoolArray | None = None,
 ) -> GradedDecoding:
     """Whom graded evidence of one or more tests accuses, by the settings, and the faults do not explain by others."""
-    parts, largest = together(evidence), decoding.largest_graded(clients, screen.features)
+    by_margins = any(isinstance(one, MarginEvidence) for one in evidence)
+    parts, largest = together(evidence), decoding.largest_graded(clients, screen.features, by_margins=by_margins)
     found = decode_graded(
         parts,
         clients=clients,
@@ -269,9 +270,21 @@ def clusters_of(test: GroupMeans, validation: Validation, settings: ScreenSettin
     return replace(screened, reason=screened.reason + _also(used.note))
 
 
-def graded_of(test: GroupMeans, validation: Validation, settings: ScreenSettings) -> GradedScreen:
-    """Graded evidence by the features of the settings; on weights, with a second opinion where it can be had."""
+def graded_of(
+    test: GroupMeans, validation: Validation, settings: ScreenSettings, earlier: Sequence[SetEvidence] = ()
+) -> GradedScreen:
+    """Graded evidence by the features of the settings; on weights, with a second opinion where it can be had.
+
+    Args:
+        test: The means of the groups.
+        validation: The server's validation set.
+        settings: What is compared.
+        earlier: Evidence of earlier tests: what they have compared is compared again where the settings say `auto`.
+    """
     used = test.scores(validation)
+    if settings.features == "auto" and earlier:
+        kind = "margins" if isinstance(earlier[0], MarginEvidence) else "weights"
+        settings = settings.model_copy(update={"features": kind})
     found = _graded(test, validation, settings, used)
     return replace(found, reason=found.reason + _also(used.note))
 
@@ -338,7 +351,10 @@ def _graded(test: GroupMeans, validation: Validation, settings: ScreenSettings, 
         test=by_margins,
         heard=np.atleast_1d((weights[heard] != 0).any(axis=0)),
     )
-    return replace(found, evidence=replace(found.evidence, opinion=opinion))
+    if settings.features == "auto" and not opinion.evenly_owned:
+        screen = by_margins()
+        return replace(screen, reason=f"clients own the classes unevenly, so margins are compared; {screen.reason}")
+    return replace(found, evidence=replace(found.evidence, opinion=opinion, evenly_owned=opinion.evenly_owned))
 
 
 def _why_no_opinion(validation: Validation) -> str:

@@ -269,7 +269,7 @@ def screening_round(
     look = Look() if look is None else look
     check_test(federation, parameters, grouping, validation, screen, further=bool(earlier) or look.later)
     check_decoder(grouping, screen, decoding)
-    decoding = look.settings(decoding)
+    decoding, screen = look.settings(decoding), look.compared(screen)
     if taken is None:
         groups = look.groups(real_rows(federation, grouping), grouping, present)
         taken = take(federation, parameters, round=round, purpose="test", groups=groups, test=True)

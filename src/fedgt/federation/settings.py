@@ -32,8 +32,9 @@ ScreenKind = Literal["graded", "clusters", "significant-clusters"]
 """`graded`: by how much and along which line the groups differ. `clusters`: the paper's test, one bit a group.
 `significant-clusters`: the same, all groups negative unless they differ significantly."""
 
-Features = Literal["weights", "outputs", "margins"]
-"""What graded evidence compares. `weights`: the classification layer; the most powerful where honest clients are alike and
+Features = Literal["auto", "weights", "outputs", "margins"]
+"""What graded evidence compares. `auto` (default): weights where clients own the classes as evenly as one population gives
+them, margins where they do not; the first test decides it for those after it. `weights`: the classification layer; the most powerful where honest clients are alike and
 the layers below it are frozen or absent. `outputs`: losses and mean outputs of the classes on the validation set; where a
 deep network is trained from end to end, so that honest clients' layers differ along directions that mean nothing.
 `margins`: the validation set's margins of all pairs of labels, with noise scales that are learnt; where honest clients
@@ -145,9 +146,10 @@ class ScreenSettings(Options):
     )
     more_groups: int = Field(4, ge=3, description="Groups of a further test round at most.")
     features: Features = Field(
-        "weights",
-        description="What graded evidence compares: the classification layer; where a deep network is trained from end to "
-        "end, the losses and mean outputs of the classes on the validation set; where honest clients differ by nature, the "
+        "auto",
+        description="What graded evidence compares. `auto`: `weights` where clients own the classes evenly, else `margins`. "
+        "`weights`: the classification layer. `outputs`: where a deep network is trained from end to "
+        "end, the losses and mean outputs of the classes on the validation set. `margins`: the "
         "margins of all pairs of labels; see docs/graded-evidence.md and docs/heterogeneity.md.",
     )
     utility: Literal["auto"] | Utility = Field(
@@ -298,14 +300,22 @@ class DecodeSettings(Options):
         if self.after_test == "negative-groups":
             raise SpecError(f"decode.after_test = 'negative-groups' is not for {binary}")
 
-    def largest_graded(self, clients: int, features: Features = "weights") -> int:
+    def largest_graded(self, clients: int, features: Features = "auto", *, by_margins: bool = False) -> int:
         """The most malicious clients that graded evidence considers: a minority that can be searched, and one at least.
+
+        Args:
+            clients: n.
+            features: What is asked for.
+            by_margins: Whether `auto` has come to compare margins, by which fewer sets can be scored.
 
         Raises:
             SpecError: If a larger number was asked for than can be searched.
         """
-        margins = features == "margins"
-        searched = largest_scored(clients, most=_MOST_SETS_BY_MARGINS) if margins else largest_scored(clients)
+        searched = largest_scored(clients, most=_MOST_SETS_BY_MARGINS)
+        if features != "margins":
+            most, searched = searched, largest_scored(clients)
+            if by_margins:
+                return min(most, self.largest_graded(clients, features))
         if self.max_malicious is None:
             return max(1, min((clients - 1) // 2, searched))
         if self.max_malicious > searched:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from fedgt.defaults import NO_LIMIT
-from fedgt.design import Design, named_design
+from fedgt.design import Design, named_design, searched_design, searched_designs
 from fedgt.errors import DesignError
 from fedgt.planning.nested_groups import nested_groups
 from fedgt.planning.power import detection_power
@@ -13,7 +13,7 @@ from fedgt.privacy.disclosed_share import can_try
 _KNOWN: Mapping[bool, Mapping[int, tuple[str, ...]]] = {
     True: {
         10: ("graded-10x6", "graded-10x5"),
-        15: ("graded-15x10-b", "graded-15x9-b"),
+        15: ("nested-15x12-r4", "graded-15x10-b", "graded-15x9-b"),
         20: ("graded-20x12", "graded-20x10"),
         30: ("graded-30x15", "graded-30x12"),
     },
@@ -69,7 +69,7 @@ def default_design(
     """
     planned = privacy + absences
     for name in _KNOWN[graded].get(clients, ()):  # the most rows first, by rising r
-        known = named_design(name)
+        known = _known(name)
         support = minimum_support(known.matrix, enough=planned)
         if support is not None and support.lower >= planned and _within(known, largest_share, colluders):
             return known
@@ -139,6 +139,10 @@ def _fewest(clients: int, planned: int, largest_share: float, colluders: int) ->
             "tests"
         )
     return best
+
+
+def _known(name: str) -> Design:
+    return searched_design(name).design.plain if name in searched_designs() else named_design(name)
 
 
 def _within(design: Design, largest_share: float, colluders: int) -> bool:

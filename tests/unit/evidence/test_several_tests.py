@@ -11,8 +11,7 @@ from fedgt.evidence import GradedEvidence, decode_graded, graded_screen, togethe
 from fedgt.evidence.decide import SOMEBODY
 from fedgt.evidence.line import STRENGTH_SPREADS
 from fedgt.evidence.several_tests import COMES_AGAIN, TOGETHER
-from fedgt.evidence.weights import Compared
-from fedgt.types import SetEvidence
+from fedgt.types import FloatArray, SetEvidence
 
 ROWS = named_design("graded-15x10-b").matrix.astype(np.float64)
 FEATURES = 20
@@ -48,7 +47,7 @@ def round_of(
     return found
 
 
-def compared_in(one: GradedEvidence) -> Compared:
+def compared_in(one: GradedEvidence) -> FloatArray:
     assert one.compared is not None
     return one.compared
 
@@ -87,7 +86,7 @@ def test_the_evidence_for_a_set_is_the_textbook_likelihood_ratio_of_all_contrast
     assert isinstance(joined, GradedEvidence)
     observed, shifts = (
         np.concatenate(parts)
-        for parts in ([compared_in(one).contrasts for one in tests], [one.damage.shifts for one in tests])
+        for parts in ([compared_in(one) for one in tests], [one.damage.shifts for one in tests])
     )
     k = len(observed)
     degrees = np.exp(np.mean([np.log(one.strongest.shift.effective_features) for one in tests]))
@@ -145,8 +144,8 @@ def test_contrasts_are_independent_whatever_the_groups_and_sample_counts() -> No
     tests = [round_of(seed, push=same_push(3.0), samples=samples, rows=one) for seed, one in enumerate((ROWS, other))]
     (joined,) = together(list(tests))
     assert isinstance(joined, GradedEvidence)
-    first, second = (compared_in(one) for one in tests)
-    observed = np.concatenate([first.contrasts, second.contrasts])
+    first, second = tests
+    observed = np.concatenate([compared_in(one) for one in tests])
     energies = []
     for again in COMES_AGAIN:
         across = again * first.noise @ second.noise.T

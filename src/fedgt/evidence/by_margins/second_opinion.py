@@ -69,6 +69,11 @@ class SecondOpinion:
     heard: BoolArray
     _tested: dict[bytes, GradedScreen] = field(default_factory=dict, init=False)
 
+    @property
+    def evenly_owned(self) -> bool:
+        """Whether clients own the classes as evenly as one population gives them."""
+        return self.spread <= MORE_THAN_CHANCE
+
     def __call__(self, sets: BoolArray, aside: BoolArray) -> FloatArray:
         """float64[B]: nats in favour of each of bool[B, clients] being malicious against nobody.
 
@@ -80,7 +85,7 @@ class SecondOpinion:
         result = np.full(len(sets), np.nan)
         known = sets & self.heard
         some = known.any(axis=1)
-        if self.spread <= MORE_THAN_CHANCE or not some.any():
+        if self.evenly_owned or not some.any():
             return result
         if aside.tobytes() not in self._tested:
             self._tested[aside.tobytes()] = self.test(aside)

@@ -1,0 +1,120 @@
+"""What comes again is no new evidence, and does not hide who attacks again."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from fedgt.design import named_design
+from fedgt.evidence import GradedEvidence, decode_graded, graded_screen, together
+from fedgt.evidence.repeated import PERSISTS, part_that_is_new
+from fedgt.types import FloatArray
+
+MATRIX = named_design("graded-15x10-b").matrix
+ROWS = MATRIX / MATRIX.sum(axis=1, keepdims=True)
+CLASSES, INPUTS = 4, 50
+SPECTRUM = np.exp(-np.arange(INPUTS) / 15)
+
+
+def looked(
+    rng: np.random.Generator, *, again: float, count: int = 3, malicious: Sequence[int] = (), push: float = 5.0
+) -> list[GradedEvidence]:
+    """Tests of the same rows, in which this part of what clients differ by comes again, and attackers push one class."""
+    lasting = rng.normal(size=(15, CLASSES, INPUTS))
+    line = rng.normal(size=INPUTS)
+    line *= push / np.linalg.norm(line)
+    found = []
+    for _ in range(count):
+        layers = (again**0.5 * lasting + (1 - again) ** 0.5 * rng.normal(size=lasting.shape)) * SPECTRUM
+        layers[list(malicious), 1] += line
+        layers[list(malicious), 2] -= line
+        losses = np.full((10, CLASSES), 0.3) + rng.normal(scale=0.01, size=(10, CLASSES))
+        losses[:, 1] += ROWS[:, list(malicious)].sum(axis=1)
+        means = np.tensordot(ROWS, layers, axes=1)
+        one = graded_screen(means, losses, weights=ROWS, samples=[100] * 15, erased=[False] * 10).evidence
+        assert isinstance(one, GradedEvidence)
+        found.append(one)
+    return found
+
+
+def variance_kept(noise: Sequence[FloatArray], shifts: Sequence[FloatArray]) -> float:
+    """The same quotient by the variances of the best estimate of how hard each client pushes, one client after the other."""
+    quotients = []
+    for client in range(shifts[0].shape[1]):
+        moved = np.concatenate([one[:, client] for one in shifts])
+        if not moved.any():
+            continue
+        joint = np.block([[a @ b.T * (1.0 if a is b else PERSISTS) for b in noise] for a in noise])
+        estimate = np.linalg.inv(joint) @ moved / (moved @ np.linalg.inv(joint) @ moved)
+        alone = 1.0 / sum(float(one[:, client] @ one[:, client]) for one in shifts)
+        quotients.append(alone / float(estimate @ joint @ estimate))
+    return float(np.mean(quotients))
+
+
+@pytest.mark.parametrize("tests", [2, 3, 5])
+def test_of_the_same_rows_little_is_new(tests: int) -> None:
+    (one,) = looked(np.random.default_rng(0), again=0.5, count=1)
+    found = part_that_is_new([one.noise] * tests, [one.damage.shifts] * tests)
+    assert found == pytest.approx(1 / (1 + (tests - 1) * PERSISTS))
+
+
+def test_what_is_new_is_how_much_better_all_tests_tell_a_push() -> None:
+    """The textbook's best linear estimate, by inverting the covariance of all contrasts."""
+    rng = np.random.default_rng(3)
+    looks = []
+    for rows in (10, 6, 4):
+        weights = rng.permuted(np.repeat([[1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]], rows, axis=0), axis=1)
+        found = graded_screen(
+            rng.normal(size=(rows, CLASSES, INPUTS)),
+            rng.normal(size=(rows, CLASSES)),
+            weights=weights,
+            samples=rng.integers(50, 500, size=15),
+            erased=[False] * rows,
+        ).evidence
+        assert isinstance(found, GradedEvidence)
+        looks.append(found)
+    noise, shifts = [one.noise for one in looks], [one.damage.shifts for one in looks]
+    assert part_that_is_new(noise, shifts) == pytest.approx(variance_kept(noise, shifts))
+
+
+def test_other_rows_say_more_that_is_new_than_the_same_rows() -> None:
+    rng = np.random.default_rng(0)
+    first, second = looked(rng, again=0.8, count=2)
+    turned = np.roll(second.noise, 7, axis=1), np.roll(second.damage.shifts, 7, axis=1)
+    other = part_that_is_new([first.noise, turned[0]], [first.damage.shifts, turned[1]])
+    same = part_that_is_new([first.noise, second.noise], [first.damage.shifts, second.damage.shifts])
+    assert same < other <= 1.0
+
+
+def test_three_looks_at_honest_clients_make_nobody_certain() -> None:
+    """Added up, as if they were independent, they did in three runs of eight."""
+    for seed in range(8):
+        for again in (0.0, 0.5, 0.8, 1.0):
+            tests = looked(np.random.default_rng(100 + seed), again=again)
+            found = decode_graded(together(list(tests)), clients=15, largest=7)
+            assert found.posterior.max() < 0.98
+            assert not found.flagged.any()
+
+
+@pytest.mark.parametrize("again", [0.0, 0.5, 0.9])
+def test_attackers_are_still_named(again: float) -> None:
+    for seed in range(4):
+        tests = looked(np.random.default_rng(seed), again=again, malicious=(2, 5, 11))
+        found = decode_graded(together(list(tests)), clients=15, largest=7)
+        assert np.flatnonzero(found.flagged).tolist() == [2, 5, 11]
+
+
+def test_equal_tests_are_hardly_more_than_one() -> None:
+    (one,) = looked(np.random.default_rng(3), again=0.0, count=1)
+    sets = np.random.default_rng(1).random((200, 15)) < 0.3
+    three = sum(part.log_likelihood(sets) for part in together([one, one, one]))
+    once = one.log_likelihood(sets)
+    assert np.ptp(three) < 1.2 * np.ptp(once)
+
+
+def test_one_test_is_left_as_it_is() -> None:
+    (one,) = looked(np.random.default_rng(3), again=0.0, count=1)
+    assert together([one]) == [one]
+    sets = np.random.default_rng(1).random((50, 15)) < 0.3
+    np.testing.assert_array_equal(one.raised(1.0).log_likelihood(sets), one.log_likelihood(sets))
+    assert one.raised(0.5).some() < one.some()
