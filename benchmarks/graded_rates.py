@@ -1,6 +1,6 @@
 """Missed and falsely accused clients of graded evidence on real MNIST: first round, attackers drawn uniformly, IID data.
 
-    FEDGT_DATA=<folder with MNIST/raw> python benchmarks/graded_rates.py [--seeds 50] [--designs graded-15x10-b,bch-15x8]
+    FEDGT_DATA=<folder with MNIST/raw> python benchmarks/graded_rates.py [--seeds 50] [--designs nested-15x12-r4,bch-15x8]
         [--cells null,flip,permutation] [--malicious 1,2,3] [--further none,chosen,random,repeated]
         [--dataset mnist|cifar10-lite0] [--round 1]
     python benchmarks/graded_rates.py --ties [--seeds 50] [--designs bch-15x8]
@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from fedgt._version import __version__
-from fedgt.design import named_design
+from fedgt.design import Design, named_design, searched_design, searched_designs
 from fedgt.evidence import GradedDecoding
 from fedgt.federation import DecodeSettings, ScreenSettings, Validation
 from fedgt.federation.measure import GroupMeans, graded_of, suspects
@@ -104,6 +104,10 @@ KINDS: dict[str, tuple[LabelAttack | None, float]] = {
 @lru_cache(maxsize=1)
 def _data(dataset: str) -> ImageData:
     return load(dataset)
+
+
+def _design(name: str) -> Design:
+    return searched_design(name).design.plain if name in searched_designs() else named_design(name)
 
 
 class World:
@@ -236,7 +240,7 @@ def _drawn(seed: int, malicious: int, clients: int) -> tuple[np.random.Generator
 
 
 def _left_by_ties(name: str, seeds: Sequence[int]) -> None:
-    design = named_design(name)
+    design = _design(name)
     found = ties(design, (design.clients - 1) // 2)
     sets = found.sets.astype(np.bool_)
     prior = np.array([1 / comb(design.clients, int(size)) for size in sets.sum(axis=1)])
@@ -252,7 +256,7 @@ def _left_by_ties(name: str, seeds: Sequence[int]) -> None:
 
 
 def _run(dataset: str, round: int, design_name: str, cell: str, malicious: int, seed: int, further: str) -> Row:
-    design = named_design(design_name)
+    design = _design(design_name)
     world = _world(dataset, seed, design.clients, _partition_of(cell))
     rng, attackers, seats = _drawn(seed, malicious, design.clients)
     kinds = ["honest"] * design.clients
@@ -309,7 +313,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--seeds", type=int, default=50)
     arguments.add_argument("--first", type=int, default=0)
-    arguments.add_argument("--designs", default="graded-15x10-b")
+    arguments.add_argument("--designs", default="nested-15x12-r4")
     arguments.add_argument("--cells", default="null,flip,permutation")
     arguments.add_argument("--malicious", default="1,2,3,4,5,6,7")
     arguments.add_argument("--further", default="none")

@@ -45,10 +45,17 @@ METHODS: dict[str, Mapping[str, Any]] = {
     "rfa": {"method": "rfa"},
     "paper-count": {**PAPER, "method": "fedgt", "decode.strategy": "count"},
     "paper-delta": {**PAPER, "method": "fedgt", "decode.strategy": "delta"},
-    "weights": {"method": "fedgt"},
-    "margins": {"method": "fedgt", "screen.features": "margins", "decode.on_undecided": "decide"},
+    "default": {"method": "fedgt"},
+    "weights": {"method": "fedgt", "design.name": "graded-15x10-b", "screen.features": "weights"},
+    "margins": {
+        "method": "fedgt",
+        "design.name": "graded-15x10-b",
+        "screen.features": "margins",
+        "decode.on_undecided": "decide",
+    },
 }
-"""`weights` is the default, with further test rounds while somebody is undecided and margins as a second opinion."""
+"""`default` has twelve groups, and compares margins where clients own classes unevenly. The other two have ten groups:
+`weights` with further test rounds while somebody is undecided and margins as a second opinion, `margins` by themselves."""
 OTHERS: dict[str, Mapping[str, Any]] = {
     **{f"margins-beta-{beta:g}": {**METHODS["margins"], "decode.beta": beta} for beta in (0.2, 0.8)},
     "outputs": {"method": "fedgt", "screen.features": "outputs"},

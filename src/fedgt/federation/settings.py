@@ -34,11 +34,11 @@ ScreenKind = Literal["graded", "clusters", "significant-clusters"]
 
 Features = Literal["auto", "weights", "outputs", "margins"]
 """What graded evidence compares. `auto` (default): weights where clients own the classes as evenly as one population gives
-them, margins where they do not; the first test decides it for those after it. `weights`: the classification layer; the most powerful where honest clients are alike and
-the layers below it are frozen or absent. `outputs`: losses and mean outputs of the classes on the validation set; where a
-deep network is trained from end to end, so that honest clients' layers differ along directions that mean nothing.
-`margins`: the validation set's margins of all pairs of labels, with noise scales that are learnt; where honest clients
-differ by nature, as hospitals do."""
+them, margins where they do not; the first test decides it for those after it. `weights`: the classification layer; the most
+powerful where honest clients are alike and the layers below it are frozen or absent. `outputs`: losses and mean outputs of
+the classes on the validation set; where a deep network is trained from end to end, so that honest clients' layers differ
+along directions that mean nothing. `margins`: the validation set's margins of all pairs of labels, with noise scales that
+are learnt; where honest clients differ by nature, as hospitals do."""
 
 OnUndecidable = Literal["stop", "keep-all", "follow-decoder"]
 """What to do when nobody can be cleared (all groups positive, all tested clients flagged, no group tested, or outcomes that

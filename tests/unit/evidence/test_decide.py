@@ -256,8 +256,9 @@ def test_suspects_whom_a_second_opinion_does_not_confirm_are_not_accused() -> No
 class Says(GradedEvidence):
     """A round with harm in it and a second opinion."""
 
-    def __init__(self, opinion: Callable[[BoolArray, BoolArray], FloatArray]) -> None:
+    def __init__(self, opinion: Callable[[BoolArray, BoolArray], FloatArray], *, evenly_owned: bool = False) -> None:
         object.__setattr__(self, "opinion", opinion)
+        object.__setattr__(self, "evenly_owned", evenly_owned)
 
     def harm(self, posterior: FloatArray, aside: BoolArray) -> float:
         return 0.0
@@ -287,6 +288,19 @@ def test_each_attack_is_confirmed_with_the_others_set_aside() -> None:
     assert np.flatnonzero(said.flagged).tolist() == [1, 4, 7, 8]
     assert np.flatnonzero(said.unconfirmed).tolist() == [11]
     assert np.flatnonzero(said.suspicious).tolist() == [11]
+
+
+def test_nobody_has_to_confirm_if_one_test_shows_that_classes_are_owned_evenly() -> None:
+    """They are owned so in all rounds; in late ones noise looks like uneven shares, and margins say little."""
+    found = decoded(drawn(attack([1, 4, 9], size=2.0, rng=np.random.default_rng(21)), rng=np.random.default_rng(24)))
+
+    def doubts(sets: BoolArray, aside: BoolArray) -> FloatArray:
+        return np.full(len(sets), CONFIRMED - 1.0)
+
+    attacks, late = [in_it(1, 4, 9)], Says(doubts)
+    flagged = replace(found, flagged=np.isin(np.arange(15), [1, 4, 9]))
+    assert not judged(flagged, attacks, [late, late]).flagged.any()
+    assert np.flatnonzero(judged(flagged, attacks, [Says(doubts, evenly_owned=True), late]).flagged).tolist() == [1, 4, 9]
 
 
 def test_more_suspects_than_can_be_asked_about_one_by_one_are_asked_about_together() -> None:

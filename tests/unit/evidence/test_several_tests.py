@@ -176,6 +176,8 @@ def test_what_cannot_be_put_together_stays_as_it_is() -> None:
     alone, layer = round_of(0), round_of(1, shape=(2, FEATURES // 2))
     assert layer.compared is None
     assert together([alone]) == [alone]
-    assert together([layer, layer]) == [layer, layer]
+    raised = [one for one in together([layer, layer]) if isinstance(one, GradedEvidence)]
+    assert [one.tests for one in raised] == [1, 1]
+    assert all(0.5 < one.power < 0.6 for one in raised)
     fewer = round_of(2, classes=3)
     assert set(map(id, together([alone, fewer, layer]))) == {id(alone), id(fewer), id(layer)}
