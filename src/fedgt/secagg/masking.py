@@ -1,6 +1,6 @@
 """A client's reply of the masked stage: its one vector, masked once for each of its groups, in the message that is sent."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from cryptography.hazmat.primitives.poly1305 import Poly1305
@@ -21,7 +21,7 @@ def masked_reply(
     client: str,
     groups: Mapping[int, Membership],
     refused: Mapping[int, str],
-    unreadable: Sequence[int],
+    unreadable: Mapping[int, tuple[int, ...]],
     update: Tensors | Committed,
     center: Tensors | None,
     base: Tensors | None,
@@ -38,7 +38,7 @@ def masked_reply(
         client: Who replies.
         groups: The groups that get a vector.
         refused: The others, and why.
-        unreadable: Those of them in which a peer's shares cannot be read.
+        unreadable: Group -> the peers whose shares cannot be read, by position.
         update: As in `ClientSession.masked`; in a later stage what the client has committed to.
         center: As in `ClientSession.masked`.
         base: As in `ClientSession.masked`.
