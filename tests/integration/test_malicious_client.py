@@ -167,7 +167,7 @@ def test_a_member_that_can_read_too_few_shares_takes_no_part_and_the_group_is_gi
     """Else the dealers could choose whose updates are in the sums beside their own."""
     plan = make_plan("abcd")
 
-    def both(at: str, who: str, reply: bytes) -> bytes:
+    def both(at: str, who: str, reply: bytes) -> bytes | None:
         return spoilt(plan, who, "b", signed=False)(at, who, reply) if who in "ac" else reply
 
     _, back, (one,) = play(plan, None, up=both)
@@ -183,7 +183,7 @@ def test_who_complains_of_a_dealer_and_who_leaves_at_the_end_cost_the_sum_togeth
     """It could be opened without the complaint, so it is at fault; whoever has left may be out of reach."""
     plan = make_plan("abcd")
 
-    def up(at: str, who: str, reply: bytes) -> bytes:
+    def up(at: str, who: str, reply: bytes) -> bytes | None:
         return b"" if (at, who) == ("unmask", "c") else spoilt(plan, "a", "b", signed=False)(at, who, reply)
 
     _, back, (one,) = play(plan, None, up=up)
