@@ -1,6 +1,9 @@
 """Faults on a real SuperLink with SuperNodes. What is the same on every engine: `tests/contract/test_engine_contract.py`."""
 
+import json
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +15,8 @@ pytest.importorskip("flwr", reason="needs Flower: pip install '.[flower]'")
 
 import flower_app as app
 from fedgt.flower import InProcessGrid
-from flower_grid import over
-from flower_machines import Deployment, free_ports, write_app
+from flower_grid import agreed_at, opened_in, over
+from flower_machines import Deployment, free_ports, write_app, write_consortium
 
 pytestmark = [
     pytest.mark.slow,
@@ -99,17 +102,53 @@ def test_supernodes_give_the_models_of_the_grid_in_process_and_survive_faults(tm
     assert silent[1]["status"][0][1] == "open"
 
 
-def test_a_superlink_that_is_killed_and_started_again_serves_the_same_nodes(tmp_path: Path) -> None:
-    """The run is lost with its round; the nodes come back by themselves and the next run is as any other."""
-    with Deployment(tmp_path / "site", NODES, database=True) as deployment:
-        out = tmp_path / "lost.json"
-        slow = {"slow-client": 2, "slow-seconds": 600.0, "out": str(out)}
-        deployment.run(write_app(tmp_path / "lost", CONFIG | slow))
-        until(lambda: "Receiving: train.fedgt_masked" in deployment.log("node-2"), 200)
+def test_a_superlink_that_is_killed_and_started_again_goes_on_with_the_run_and_with_all_of_its_sites(
+    tmp_path: Path,
+) -> None:
+    """The round that was under way is lost. Client 2 is still training for it when the run goes on, and a SuperNode works on
+    one message at a time: it must be waited for, because the groups of the test cannot be compared without it.
+    """
+    keys, folder, out = tmp_path / "keys", tmp_path / "run", tmp_path / "out.json"
+    slow = {"slow-client": 2, "slow-seconds": 150.0, "wait": 20.0, "patience": 20.0}
+    source = write_app(tmp_path / "app", CONFIG | slow | {"out": str(out), "keys": str(keys), "folder": str(folder)})
+    with Deployment(tmp_path / "site", write_consortium(keys, 5), secure=True, database=True) as deployment:
+        until(lambda: all("SuperNode ID" in deployment.log(f"node-{number}") for number in range(5)), 120)
+        deployment.run(source)
+        until(lambda: deployment.log("node-2").count("Start `flwr-clientapp`") == 3, 300)  # hello, begin, masked
         deployment.kill("link")
         deployment.start_link()
-        assert shared(played(deployment, tmp_path, wait=240.0)) == shared(in_process())
-        assert not out.exists()
+        until(lambda: watched(folder) == (1, "interrupted"), 180)  # the server app has let go of the folder
+        rows = deployment.rows(deployment.run(source), out, 500)
+    assert [row["round"] for row in rows] == [2, 3]
+    assert rows[0]["members"] == ["client-0", "client-1", "client-2", "client-3", "client-4"]
+    assert shared(rows, *UNLIKE) == shared(in_process(), *UNLIKE)
+
+    result = json.loads((folder / "result.json").read_text())
+    assert result["status"] == "finished"
+    assert "round 1 (test) was lost" in result["warnings"][0]
+    assert watched(folder) == (0, "finished")
+    registry = app.credentials_of({"keys": keys}).registry
+    for number in range(5):
+        agreed = agreed_at(keys / f"rounds-{number}", registry)
+        assert agreed
+        assert agreed <= opened_in(folder), "what a site has agreed to open is in the account"
+    fedgt("report", str(folder))
+    assert (folder / "report.html").is_file()
+
+
+UNLIKE = ("round", "bytes_up", "bytes_down")
+"""Of a run that has lost a round, and has identities."""
+
+
+def fedgt(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fedgt", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def watched(folder: Path) -> tuple[int, str]:
+    """The exit code of `fedgt watch`, and the state that it tells."""
+    done = fedgt("watch", str(folder), "--json")
+    return done.returncode, str(json.loads(done.stdout)["state"])
 
 
 def until(condition: Callable[[], bool], seconds: float) -> None:

@@ -9,17 +9,15 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs Flower: pip install '.[flower]'")
 
-from flwr.app import Context, Message
+from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 
 import flower_app as app
 from fedgt.engine import TrainedModel
-from fedgt.engine.journal import RoundJournal
 from fedgt.errors import SpecError
 from fedgt.flower import InProcessGrid, client_app, inputs_of
 from fedgt.grouping import Grouping
-from fedgt.privacy import Ledger
-from flower_grid import SMALL, over, played, steps, trips
+from flower_grid import SMALL, agreed_at, opened_in, over, played, steps, trips
 from flower_machines import write_consortium
 
 MASKED = "train.fedgt_masked"
@@ -132,11 +130,8 @@ def result_of(config: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def rows_of(folder: Path) -> set[tuple[str, frozenset[str]]]:
-    """(global model, members) of every sum in the account."""
-    ledger = Ledger.load(folder / "ledger.json")
-    nothing = Ledger(clients=app.names_of(SMALL), promised=ledger.promised)
-    return {(model, frozenset(row)) for model, row in ledger.since(nothing)}
+def verdicts_of(result: dict[str, Any]) -> list[tuple[Any, ...]]:
+    return [(c["id"], c["verdict"], c["excluded"], c["posterior"]) for c in result["clients"]]
 
 
 @pytest.fixture(scope="module")
@@ -166,17 +161,47 @@ def test_a_server_that_was_killed_goes_on_with_the_same_verdicts_and_the_whole_a
     rounds = played(grid, config)
     result = result_of(config)
     assert result["status"] == "finished"
-    assert [(c["id"], c["verdict"], c["excluded"], c["posterior"]) for c in result["clients"]] == [
-        (c["id"], c["verdict"], c["excluded"], c["posterior"]) for c in undisturbed["clients"]
-    ]
+    assert verdicts_of(result) == verdicts_of(undisturbed)
     assert rounds[-1].round == 4, "the round that was under way is lost, and held under another number"
     assert counted.only_once()
     registry = app.credentials_of(config).registry
     for place in places.values():
-        signed = RoundJournal(Path(place["fedgt-journal"])).agreements(registry)
-        opened = {(link.model, frozenset(group.alive)) for link in signed.links for group in link.groups}
-        assert opened
-        assert opened <= rows_of(tmp_path / "run"), "what a site has agreed to open is in the account"
+        agreed = agreed_at(Path(place["fedgt-journal"]), registry)
+        assert agreed
+        assert agreed <= opened_in(tmp_path / "run"), "what a site has agreed to open is in the account"
+
+
+class Returning(DyingGrid):
+    """After the restart one node is not there at first, then busy with the round that was lost; then it answers."""
+
+    busy = 102
+    looks, replies = 3, 4
+
+    def get_node_ids(self) -> Iterable[int]:
+        self.looks -= 1
+        return [node for node in super().get_node_ids() if node != self.busy or self.looks < 0]
+
+    def _answer(self, message: Message) -> Message:
+        if message.metadata.dst_node_id == self.busy and self.replies:
+            self.replies -= 1
+            return Message(Error(code=3, reason="no reply before it expired"), reply_to=message)
+        return super()._answer(message)
+
+
+def test_a_run_that_goes_on_waits_for_the_sites_that_are_still_busy_with_the_lost_round(
+    tmp_path: Path, undisturbed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedgt.engine.roster.time.sleep", lambda seconds: None)
+    places, config = placed(tmp_path)
+    config |= RESTARTED | {"folder": str(tmp_path / "run")}
+    grid = DyingGrid(app.client, places, config)
+    grid.at = (1, MASKED)
+    with pytest.raises(Killed):
+        played(grid, config)
+    rounds = played(Returning(app.client, places, config), config)
+    assert [one.round for one in rounds] == [2, 3, 4]
+    assert rounds[0].members == app.names_of(config)
+    assert verdicts_of(result_of(config)) == verdicts_of(undisturbed)
 
 
 def test_who_was_excluded_before_a_restart_is_never_asked_again(tmp_path: Path) -> None:

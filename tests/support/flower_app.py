@@ -154,7 +154,7 @@ def over(grid: Grid, config: Any, **changes: Any) -> Any:
         names_of(config),
         credentials=told["credentials"],
         wait=float(config["wait"]),
-        patience=min(float(config["timeout"]), 120.0),
+        patience=float(config.get("patience", min(float(config["timeout"]), 120.0))),
     )
     return transport, FederationRun(transport, **told)
 

@@ -1,13 +1,20 @@
 """A run of `flower_app` with all nodes in this process."""
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from flwr.app import Message
 
 import flower_app as app
+from fedgt.engine.journal import RoundJournal
 from fedgt.federation import FederationRun, Step
 from fedgt.flower import FlowerTransport, InProcessGrid
+from fedgt.privacy import Ledger
+from fedgt.secagg import Registry
+
+Sums = set[tuple[str, frozenset[str]]]
+"""(global model, members) each."""
 
 CONFIG: dict[str, Any] = {
     "clients": 15,
@@ -53,3 +60,16 @@ def trips(grid: InProcessGrid) -> list[tuple[str, list[int]]]:
 
     grid.push_messages = counted  # type: ignore[method-assign]
     return pushed
+
+
+def opened_in(folder: Path) -> Sums:
+    """Every sum in the account of a run of five clients."""
+    ledger = Ledger.load(folder / "ledger.json")
+    nothing = Ledger(clients=app.names_of(SMALL), promised=ledger.promised)
+    return {(model, frozenset(row)) for model, row in ledger.since(nothing)}
+
+
+def agreed_at(journal: Path, registry: Registry) -> Sums:
+    """Every sum that a site has agreed to open."""
+    signed = RoundJournal(journal).agreements(registry)
+    return {(link.model, frozenset(group.alive)) for link in signed.links for group in link.groups}

@@ -49,5 +49,5 @@ class _AnnouncedMeeting(_Announced):
         self.prekeys = transport.prekeys
         self._meeting: MeetingTransport = transport
 
-    def meet(self, *, without: Collection[str] = ()) -> tuple[str, ...]:
-        return self._meeting.meet(without=without)
+    def meet(self, *, without: Collection[str] = (), wait: float = 0.0) -> tuple[str, ...]:
+        return self._meeting.meet(without=without, wait=wait)

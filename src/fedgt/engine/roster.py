@@ -70,13 +70,21 @@ class Roster(Generic[Address]):
         """Address -> why it takes no part."""
         return MappingProxyType(self._refused)
 
-    def gather(self, timeout: float, *, wait: float, without: Collection[str]) -> None:
-        """`meet` until everybody but some is connected, or the wait is over."""
-        deadline = time.monotonic() + wait
-        while missing := sorted(self._clients - set(self.meet(timeout, without=without)) - set(without)):
+    def gather(self, timeout: float, *, wait: float, without: Collection[str]) -> tuple[str, ...]:
+        """`meet` until everybody but some is connected, or the wait is over; a node that is busy is not given up."""
+        deadline, told = time.monotonic() + wait, False
+        while True:
+            there = self.meet(timeout, without=without)
+            missing = sorted(self._clients - set(there) - set(without))
+            if not missing or not wait:
+                return there
             if time.monotonic() >= deadline:
-                logger.warning("not connected after %g s, the run begins without: %s", wait, ", ".join(missing))
-                return
+                logger.warning("not there after %g s, the round begins without: %s", wait, ", ".join(missing))
+                return there
+            if not told:
+                logger.info("waiting for at most %g s: %s", wait, ", ".join(missing))
+                told = True
+            self._silent = dict.fromkeys(self._silent, 0)
             time.sleep(min(1.0, max(0.0, deadline - time.monotonic())))
 
     def meet(self, timeout: float, *, without: Collection[str] = ()) -> tuple[str, ...]:

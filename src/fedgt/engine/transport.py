@@ -81,11 +81,12 @@ class MeetingTransport(Protocol):
 
     prekeys: PrekeyStore
 
-    def meet(self, *, without: Collection[str] = ()) -> tuple[str, ...]:
+    def meet(self, *, without: Collection[str] = (), wait: float = 0.0) -> tuple[str, ...]:
         """Who is there, sorted; new ones are asked who they are, and all but some for keys that are missing.
 
         Args:
             without: Clients that take no part any more.
+            wait: At most so many seconds for all others, where clients that are away may come by themselves.
         """
         ...
 

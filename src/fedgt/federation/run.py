@@ -436,7 +436,9 @@ class FederationRun:
         if not isinstance(transport, MeetingTransport):
             return tuple(self.federation.samples)
         self._ask_ahead(number)
-        return transport.meet(without=gone(state, self._standing))
+        # A site may still be busy with a round that was lost, for as long as a stage may take, and answers nothing else.
+        wait = self.federation.sums.timeout_seconds if number - 1 in state.lost else 0.0
+        return transport.meet(without=gone(state, self._standing), wait=wait)
 
     def _ask_ahead(self, number: int) -> None:
         """Have the clients asked for the keys of a coming round, over a transport that brings them ahead."""

@@ -71,12 +71,10 @@ class FlowerTransport:
             prekeys=self.prekeys,
         )
 
-    def meet(self, *, without: Collection[str] = ()) -> tuple[str, ...]:
+    def meet(self, *, without: Collection[str] = (), wait: float = 0.0) -> tuple[str, ...]:
         """See `fedgt.engine.MeetingTransport`; the first time all clients are waited for."""
-        wait, self._wait = self._wait, 0.0
-        if wait:
-            self.roster.gather(self._patience, wait=wait, without=without)
-        return self.roster.meet(self._patience, without=without)
+        wait, self._wait = max(wait, self._wait), 0.0
+        return self.roster.gather(self._patience, wait=wait, without=without)
 
     def exchange(self, stage: str, messages: Mapping[str, bytes], timeout: float) -> dict[str, bytes | Failure]:
         """See `fedgt.engine.Transport`."""

@@ -69,8 +69,8 @@ class FlareTransport:
             prekeys=self.prekeys,
         )
 
-    def meet(self, *, without: Collection[str] = ()) -> tuple[str, ...]:
-        """See `fedgt.engine.MeetingTransport`. All sites of a job are there when it begins."""
+    def meet(self, *, without: Collection[str] = (), wait: float = 0.0) -> tuple[str, ...]:
+        """See `fedgt.engine.MeetingTransport`. All sites of a job are there when it begins, so nobody is waited for."""
         return self.roster.meet(self._patience, without=without)
 
     def exchange(self, stage: str, messages: Mapping[str, bytes], timeout: float) -> dict[str, bytes | Failure]:

@@ -118,6 +118,36 @@ def test_a_known_node_that_gives_no_prekeys_is_not_there_and_is_given_up_after_t
     assert known.meet(1.0) == ("a", "b")
 
 
+def test_who_is_busy_is_not_given_up_while_the_others_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    town = Town(a=1, b=2)
+    town.mute = {2}
+    known = roster(town, "a", "b")
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 7:
+            town.mute = set()
+
+    monkeypatch.setattr("time.sleep", sleep)
+    assert known.gather(1.0, wait=3600.0, without=["c"]) == ("a", "b")
+    assert town.asked == [[1, 2], *[[2]] * 7]
+
+
+def test_who_is_not_there_when_the_wait_is_over_is_given_up_after_three_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    town = Town(a=1, b=2)
+    town.mute = {2}
+    known = roster(town, "a", "b")
+    clock = iter(range(0, 1000, 10))
+    monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    assert known.gather(1.0, wait=60.0, without=()) == ("a",)
+    before = len(town.asked)
+    for _ in range(5):
+        assert known.meet(1.0) == ("a",)
+    assert len(town.asked) == before + 2
+
+
 def test_a_roster_without_clients_is_an_error() -> None:
     with pytest.raises(SpecError, match="no client is named"):
         roster(Town())
