@@ -10,8 +10,9 @@ import pytest
 
 from fedgt.errors import ProtocolError
 from fedgt.secagg import FixedPoint, GroupSum, RoundPlan, ServerSession, TensorSpec
+from fedgt.secagg.frames import pack_in_place
 from fedgt.secagg.membership import OWN_BYTES, PARCEL_BYTES, Membership, keys_statement
-from fedgt.secagg.messages import GroupPart, stage_message
+from fedgt.secagg.messages import GroupPart, StageMessage, stage_message
 from fedgt.secagg.shares import PRIME, SHARE_BYTES, combine_shares, split_secret
 from fedgt.secagg.vector import require_range
 from lying_client import LyingClient
@@ -179,6 +180,32 @@ def test_a_member_that_can_read_too_few_shares_takes_no_part_and_the_group_is_gi
     ]
 
 
+def test_who_takes_no_part_for_one_share_that_it_cannot_read_has_left_by_itself() -> None:
+    """An honest client goes on then. The group does, too: else one complaint would cost it."""
+    plan = make_plan("abcd")
+
+    def up(at: str, who: str, reply: bytes) -> bytes | None:
+        if (at, who) != ("masked", "b"):
+            return reply
+        said = StageMessage(
+            stage="masked",
+            client="b",
+            plan=plan.digest,
+            run=plan.run,
+            round=plan.round,
+            purpose=plan.purpose,
+            parts=(),
+            refused={0: "the shares of a cannot be read"},
+            unreadable={0: (0,)},
+        )
+        return pack_in_place(said.header, 0, lambda body: None)
+
+    _, back, (one,) = play(plan, None, up=up)
+    assert exact(one)
+    assert one.members == ("a", "c", "d")
+    assert faults_of(plan, back) == [("complaint", (0,), "ab")]
+
+
 def test_who_complains_of_a_dealer_and_who_leaves_at_the_end_cost_the_sum_together() -> None:
     """It could be opened without the complaint, so it is at fault; whoever has left may be out of reach."""
     plan = make_plan("abcd")
@@ -241,29 +268,33 @@ def test_a_sum_that_its_members_cannot_reach_is_no_sum(ring_bits: int) -> None:
 
 @pytest.mark.parametrize(("clip", "bits"), [(0.4, 2), (8.0, 16), (1e-3, 30)])
 @pytest.mark.parametrize("weights", [{"a": 1, "b": 1}, {"a": 3, "b": 500}])
-def test_honest_sums_are_never_out_of_range(clip: float, bits: int, weights: dict[str, int]) -> None:
+@pytest.mark.parametrize("coefficients", [(1, 1), (3, 255)])
+def test_honest_sums_are_never_out_of_range(
+    clip: float, bits: int, weights: dict[str, int], coefficients: tuple[int, int]
+) -> None:
     """At the very ends: the largest encoded entry, such as 0.5 for a clip of 0.4 with two bits, of every member."""
     plan = make_plan(
         "ab",
         weights=weights,
         encoding=FixedPoint(clip=clip, fraction_bits=bits, ring_bits=64),
         tensors=(TensorSpec(name="w", shape=(4,)),),
+        coefficients=(coefficients,),
     )
     for ends in ([clip, -clip, 0.0, clip], [100 * clip, -100 * clip, 3 * clip, clip]):
         total = np.zeros(plan.length, dtype=plan.encoding.dtype)
-        for name in "ab":
-            levels, clipped = plan.encoding.encode(np.array(ends), weight=weights[name])
+        for name, a in zip("ab", coefficients, strict=True):
+            levels, clipped = plan.encoding.encode(np.array(ends), weight=a * weights[name])
             total[:-1] += levels
-            total[-1] += np.uint64(clipped)
-        require_range(plan, total, "ab")
+            total[-1] += np.uint64(a * clipped)
+        require_range(plan, 0, total, "ab")
         beyond = total.copy()
         beyond[0] += np.uint64(1)
         with pytest.raises(ProtocolError, match="1 of 4 entries"):
-            require_range(plan, beyond, "ab")
+            require_range(plan, 0, beyond, "ab")
         counted = total.copy()
-        counted[-1] = 4 * 2 + 1
+        counted[-1] = 4 * sum(coefficients) + 1
         with pytest.raises(ProtocolError, match="clipped entries are counted"):
-            require_range(plan, counted, "ab")
+            require_range(plan, 0, counted, "ab")
 
 
 # Sharing over the prime field -------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from fedgt.planning.power import Power, detection_power
 from fedgt.planning.rows_frontier import FrontierRow, frontier
 from fedgt.planning.search import RULES, SearchResult, search
 from fedgt.planning.ties import Ties, ties
+from fedgt.planning.with_coefficients import design_with_coefficients
 
 __all__ = [
     "RULES",
@@ -40,6 +41,7 @@ __all__ = [
     "communication",
     "default_design",
     "design_for_absences",
+    "design_with_coefficients",
     "detection_power",
     "draw_tradeoff",
     "draw_trials",
