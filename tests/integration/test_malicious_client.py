@@ -205,29 +205,33 @@ def test_a_sum_that_its_members_cannot_reach_is_no_sum(ring_bits: int) -> None:
 
 @pytest.mark.parametrize(("clip", "bits"), [(0.4, 2), (8.0, 16), (1e-3, 30)])
 @pytest.mark.parametrize("weights", [{"a": 1, "b": 1}, {"a": 3, "b": 500}])
-def test_honest_sums_are_never_out_of_range(clip: float, bits: int, weights: dict[str, int]) -> None:
+@pytest.mark.parametrize("coefficients", [(1, 1), (3, 255)])
+def test_honest_sums_are_never_out_of_range(
+    clip: float, bits: int, weights: dict[str, int], coefficients: tuple[int, int]
+) -> None:
     """At the very ends: the largest encoded entry, such as 0.5 for a clip of 0.4 with two bits, of every member."""
     plan = make_plan(
         "ab",
         weights=weights,
         encoding=FixedPoint(clip=clip, fraction_bits=bits, ring_bits=64),
         tensors=(TensorSpec(name="w", shape=(4,)),),
+        coefficients=(coefficients,),
     )
     for ends in ([clip, -clip, 0.0, clip], [100 * clip, -100 * clip, 3 * clip, clip]):
         total = np.zeros(plan.length, dtype=plan.encoding.dtype)
-        for name in "ab":
-            levels, clipped = plan.encoding.encode(np.array(ends), weight=weights[name])
+        for name, a in zip("ab", coefficients, strict=True):
+            levels, clipped = plan.encoding.encode(np.array(ends), weight=a * weights[name])
             total[:-1] += levels
-            total[-1] += np.uint64(clipped)
-        require_range(plan, total, "ab")
+            total[-1] += np.uint64(a * clipped)
+        require_range(plan, 0, total, "ab")
         beyond = total.copy()
         beyond[0] += np.uint64(1)
         with pytest.raises(ProtocolError, match="1 of 4 entries"):
-            require_range(plan, beyond, "ab")
+            require_range(plan, 0, beyond, "ab")
         counted = total.copy()
-        counted[-1] = 4 * 2 + 1
+        counted[-1] = 4 * sum(coefficients) + 1
         with pytest.raises(ProtocolError, match="clipped entries are counted"):
-            require_range(plan, counted, "ab")
+            require_range(plan, 0, counted, "ab")
 
 
 # Sharing over the prime field -------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import TypedDict
 import numpy as np
 
 from fedgt.decode import RankedSet
-from fedgt.design import Design
+from fedgt.design import AnyDesign, StagedDesign
 from fedgt.evidence import contrasts
 from fedgt.federation.liars import Suspicions
 from fedgt.federation.measure import real_rows
@@ -39,7 +39,7 @@ def further_design(
     gone: Collection[str],
     groups: int,
     seed: int,
-) -> Design | None:
+) -> AnyDesign | None:
     """The rows of another test round; None where none would help.
 
     If somebody was not heard because of faults that nobody explains, they are drawn anew, so that it is heard apart from
@@ -101,13 +101,14 @@ def further_design(
         weights=weights,
         rng=rng,
     )
-    return _repeated(revealed, ~allowed) if chosen is None else chosen
+    return _repeated(revealed, weights, ~allowed) if chosen is None else chosen
 
 
-def _repeated(revealed: Sequence[FloatArray], out: BoolArray) -> Design | None:
-    rows = np.unique([row > 0 for row in revealed if not row[out].any()], axis=0)
+def _repeated(revealed: Sequence[FloatArray], weights: FloatArray, out: BoolArray) -> AnyDesign | None:
+    """The very same rows, with their coefficients: others of the same members would be new ones."""
+    rows = np.unique([np.rint(row / weights).astype(np.int64) for row in revealed if not row[out].any()], axis=0)
     if len(rows) < _FEWEST_ROWS:
         return None
-    return Design(
-        matrix=rows.astype(np.uint8), name=f"repeated-{len(out)}x{len(rows)}", source="rows of earlier test rounds"
-    )
+    name, source = f"repeated-{len(out)}x{len(rows)}", "rows of earlier test rounds"
+    found = StagedDesign(matrix=rows, stages=(len(rows),), name=name, source=source)
+    return found.plain if found.largest_entry == 1 else found

@@ -14,7 +14,6 @@ from functools import partial
 import numpy as np
 
 from fedgt.decode import UNDECIDABLE, Decoding
-from fedgt.design import Design
 from fedgt.engine import SecureSums, fingerprint
 from fedgt.errors import PrivacyError, SpecError
 from fedgt.evidence import (
@@ -272,7 +271,10 @@ def screening_round(
     decoding = look.settings(decoding)
     if taken is None:
         groups = look.groups(real_rows(federation, grouping), grouping, present)
-        taken = take(federation, parameters, round=round, purpose="test", groups=groups, test=True)
+        factors = [grouping.factors(i) for i in range(grouping.design.groups)]
+        taken = take(
+            federation, parameters, round=round, purpose="test", groups=groups, test=True, coefficients=factors
+        )
     sums = taken.sums.sums
     # An outcome speaks about those whose models are in the sum, not about those who were to be in it.
     seen = shown(taken.sums)
@@ -330,14 +332,14 @@ def screening_round(
 
 def _real_grouping(grouping: Grouping, sums: Sequence[GroupSum], seen: Collection[int]) -> Grouping:
     """The same seats, with the members that each opened sum is really over; rows of sums that nobody has seen stay."""
-    matrix = grouping.design.matrix[: len(sums)].copy()
+    rows = grouping.rows[: len(sums)].copy()
     column = {client: j for j, client in enumerate(grouping.clients)}
     for one in sums:
         if one.total is not None or one.group in seen:
-            matrix[one.group] = 0
-            matrix[one.group, [column[client] for client in one.members]] = 1
-    design = Design(matrix=matrix, name=grouping.design.name, source=grouping.design.source)
-    return Grouping(design=design, clients=grouping.clients)
+            there = np.zeros(len(column), dtype=np.bool_)
+            there[[column[client] for client in one.members]] = True
+            rows[one.group, ~there] = 0
+    return grouping.of_rows(rows)
 
 
 def _missing(taken: SecureSums) -> tuple[frozenset[str], ...]:

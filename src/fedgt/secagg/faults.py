@@ -71,22 +71,23 @@ def erase_faulty(
     faults = []
     for group in _open(groups[plan.of_stage(stage).start :]):
         try:
-            require_range(plan, group.total, _members(group))  # type: ignore[arg-type]
+            require_range(plan, group.index, group.total, group.members)  # type: ignore[arg-type]
         except ProtocolError as error:
             group.reason = f"unmask: {error}"
-            faults.append(Fault(kind="range", groups=(group.index,), suspects=tuple(sorted(_members(group)))))
+            faults.append(Fault(kind="range", groups=(group.index,), suspects=tuple(sorted(group.members))))
     if not plan.challenges:
         return tuple(faults)
     opened = {group.index: group for group in _open(groups)}
     sums = products(plan, seed, [signed(group.total) for group in opened.values() if group.total is not None])
     equations = {
         index: Equation(
-            coefficients=dict.fromkeys(_members(group), 1), value=product + group.pads[stage - plan.stage_of(index)]
+            coefficients={client: a for client, a in plan.factors(index).items() if client in group.members},
+            value=product + group.pads[stage - plan.stage_of(index)],
         )
         for (index, group), product in zip(opened.items(), sums, strict=True)
     }
     for misfit in misfits(field_for(plan.reach), equations, answers):
-        suspects = sorted({client for index in misfit for client in _members(opened[index])})
+        suspects = sorted({client for index in misfit for client in opened[index].members})
         faults.append(Fault(kind="vectors", groups=misfit, suspects=tuple(suspects)))
         where = "this sum does" if len(misfit) == 1 else f"the sums of groups {', '.join(map(str, misfit))} do"
         for index in misfit:
@@ -113,10 +114,10 @@ def strike(plan: RoundPlan, groups: Sequence[ServerGroup], stage: int) -> tuple[
     """
     now = plan.of_stage(stage)
     due = {client for index in now for client in plan.groups[index]}
-    seen = {client for group in _open(groups) if group.index in now for client in _members(group)}
+    seen = {client for group in _open(groups) if group.index in now for client in group.members}
     struck = []
     for group in _open(groups[: now.start]):
-        if missing := sorted(set(_members(group)) & due - seen):
+        if missing := sorted(set(group.members) & due - seen):
             group.reason = (
                 f"struck: {', '.join(missing)} is in no open sum of stage {stage + 1}, so nothing shows that this sum holds "
                 "the same vector"
@@ -127,7 +128,3 @@ def strike(plan: RoundPlan, groups: Sequence[ServerGroup], stage: int) -> tuple[
 
 def _open(groups: Sequence[ServerGroup]) -> list[ServerGroup]:
     return [group for group in groups if not group.reason and group.total is not None]
-
-
-def _members(group: ServerGroup) -> tuple[str, ...]:
-    return tuple(group.clients[position] for position in group.alive)

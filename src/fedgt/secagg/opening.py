@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fedgt.errors import ProtocolError, TooFewSharesError
-from fedgt.secagg.agreement import OpenedGroup, keys_digest
+from fedgt.secagg.agreement import OpenedGroup, keys_digest, stated_coefficients
 from fedgt.secagg.challenge import field_of
 from fedgt.secagg.fixed_point import RingArray
 from fedgt.secagg.masks import KEY_BYTES, GroupContext, add_mask, pad_masks, pair_seed, seed_commitment, self_seed
@@ -45,14 +45,19 @@ class ServerGroup:
         return tuple(position for position in self.sharers if position not in self.alive)
 
     @property
-    def opened(self) -> OpenedGroup:
+    def members(self) -> tuple[str, ...]:
+        """Whose vectors are in the sum, in the order of the group."""
+        return tuple(self.clients[position] for position in self.alive)
+
+    def opened(self, plan: RoundPlan) -> OpenedGroup:
         """What the clients must agree on before this sum is opened."""
         keys = {position: self.public[position][:PUBLIC_BYTES] for position in self.sharers}
         return OpenedGroup(
             group=self.index,
-            alive=tuple(self.clients[position] for position in self.alive),
+            alive=self.members,
             dropped=tuple(self.clients[position] for position in self.gone),
             keys=keys_digest(self.clients, keys),
+            coefficients=stated_coefficients(plan, self.index, self.members),
         )
 
 

@@ -424,7 +424,7 @@ class ServerSession:
             task=self._plan.task,
             model=self._plan.inputs.get("model", ""),
             weights={client: self._plan.weights[client] for client in alive},
-            groups=tuple(group.opened for group in running),
+            groups=tuple(group.opened(self._plan) for group in running),
         )
         self._log.append(self._link)
         return self._link
@@ -650,7 +650,7 @@ class ServerSession:
         before = self._sums.get(group.index)
         if before is not None and before.reason == group.reason:
             return before
-        members = tuple(group.clients[position] for position in group.alive)
+        members = group.members
         opened = None if group.reason or total is None else read_sum(self._plan, total)
         self._sums[group.index] = GroupSum(
             group=group.index,
@@ -659,7 +659,7 @@ class ServerSession:
             status="erased" if opened is None else "open",
             reason=group.reason,
             total=None if opened is None else opened.total,
-            weight=sum(self._plan.weights[client] for client in members),
+            weight=self._plan.weight_of(group.index, members),
             clipped=0 if opened is None else opened.clipped,
             beta_total=None if opened is None else opened.beta_total,
             faults=MappingProxyType(dict(group.faults)),
