@@ -55,7 +55,7 @@ def design_with_coefficients(
     reached = 0.0 if plain is None else detection_power(plain.matrix).found
     if plain is not None and reached >= ENOUGH_POWER:
         return plain
-    rows = _at_the_bound(clients, privacy + absences)
+    rows = rows_at_the_bound(clients, privacy + absences)
     best = None if rows is None else _fewest(rows, largest_share, colluders)
     if best is not None and (plain is None or detection_power(best.matrix).found > reached):
         return best if best.largest_entry > 1 else best.plain
@@ -64,8 +64,13 @@ def design_with_coefficients(
     return plain
 
 
-def _at_the_bound(clients: int, planned: int) -> StagedDesign | None:
-    """As many rows as r allows, 20 at most; None where there are no two groups, or too few rows."""
+def rows_at_the_bound(clients: int, planned: int) -> StagedDesign | None:
+    """As many rows as r allows, 20 at most; None where there are no two groups, or too few rows.
+
+    Args:
+        clients: n.
+        planned: r.
+    """
     if planned < 1 or clients < 2 * planned or clients - planned + 1 < FEWEST_ROWS:
         return None
     known = [searched_design(name) for name in searched_designs()]
