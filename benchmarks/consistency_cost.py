@@ -1,10 +1,14 @@
 """What it costs to check that every client gives one vector to all its groups (decision 0021).
 
     python benchmarks/consistency_cost.py [--entries 7850 1000000 11000000] [--rounds 5] [--csv FILE]
+    python benchmarks/consistency_cost.py --coefficients [--entries 7850 1000000] [--rounds 5] [--csv FILE]
 
 15 clients in the 10 groups of graded-15x10-b, in this process, with identities and without. CPU seconds of whole rounds of
 secure sums with the check and without it, by turns, medians of so many rounds each; no training is in them. Then the CPU
 milliseconds in which one client answers, and bytes a group.
+
+With --coefficients the same rounds, checked, in which clients multiply their vectors by 1, 2 or 3 in each group (decision
+0030), next to those in which nobody does. The ring is the same.
 """
 
 import argparse
@@ -33,13 +37,17 @@ from fedgt.secagg.challenge import Committed, draw_seed, seed_hash
 
 NAMES = tuple(f"client-{number:02d}" for number in range(15))
 DESIGN = "graded-15x10-b"
+MOST = 3
+"""The largest coefficient; all plans have room for it, so that they have one ring."""
 
 
-def plan_of(entries: int, number: int, seed: bytes) -> RoundPlan:
+def plan_of(entries: int, number: int, seed: bytes, *, largest_coefficient: int = 1) -> RoundPlan:
     """A plan, with a challenge if there is a seed."""
     design = named_design(DESIGN)
     groups = tuple(tuple(NAMES[j] for j in design.members(i)) for i in range(design.groups))
-    largest = max(len(group) for group in groups)
+    largest = max(len(group) for group in groups) * MOST
+    drawn = np.random.default_rng(0)
+    rows = tuple(tuple(drawn.integers(1, largest_coefficient + 1, len(group)).tolist()) for group in groups)
     return RoundPlan(
         run="cost",
         round=number,
@@ -50,10 +58,13 @@ def plan_of(entries: int, number: int, seed: bytes) -> RoundPlan:
         encoding=fit_fixed_point(clip=8.0, fraction_bits=24, weight_sum=largest, count_sum=entries * largest),
         tensors=(TensorSpec(name="w", shape=(entries,)),),
         challenges=(seed_hash(seed),) if seed else (),
+        coefficients=rows,
     )
 
 
-def one_round(entries: int, number: int, *, checked: bool, signed: bool) -> tuple[float, int]:
+def one_round(
+    entries: int, number: int, *, checked: bool, signed: bool, largest_coefficient: int = 1
+) -> tuple[float, int]:
     """(CPU seconds, bytes of all messages) of a round."""
     seed = draw_seed() if checked else b""
     tower, people = Identity.generate("tower"), {name: Identity.generate(name) for name in NAMES}
@@ -62,7 +73,7 @@ def one_round(entries: int, number: int, *, checked: bool, signed: bool) -> tupl
     def credentials(identity: Identity) -> Credentials | None:
         return Credentials(identity=identity, registry=registry) if signed else None
 
-    plan = plan_of(entries, number, seed)
+    plan = plan_of(entries, number, seed, largest_coefficient=largest_coefficient)
     update = {"w": np.random.default_rng(number).normal(size=entries).astype(np.float32)}
     clients = {name: ClientSession(name, credentials=credentials(people[name])) for name in NAMES}
     traffic = 0
@@ -112,11 +123,50 @@ def main() -> None:
     parser.add_argument("--entries", type=int, nargs="+", default=[7850, 1_000_000, 11_000_000])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--csv", type=Path)
+    parser.add_argument("--coefficients", action="store_true", help="what coefficients cost, and not the check")
     asked = parser.parse_args()
+    rows = (
+        coefficient_rows(asked.entries, asked.rounds) if asked.coefficients else check_rows(asked.entries, asked.rounds)
+    )
+    if asked.csv is not None:
+        with asked.csv.open("w", newline="") as file:
+            writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def coefficient_rows(sizes: list[int], rounds: int) -> list[dict[str, Any]]:
+    """With coefficients and without, by turns."""
     rows = []
-    for entries, signed in itertools.product(asked.entries, (True, False)):
+    for entries, signed in itertools.product(sizes, (True, False)):
+        pairs = []
+        for number in range(rounds):
+            took = {}
+            for most in (MOST, 1) if number % 2 else (1, MOST):
+                took[most], _ = one_round(entries, number, checked=True, signed=signed, largest_coefficient=most)
+            pairs.append((took[MOST], took[1]))
+        with_them, without = (statistics.median(pair[kind] for pair in pairs) for kind in (0, 1))
+        rows.append(
+            {
+                "entries": entries,
+                "identities": "yes" if signed else "no",
+                "rounds": rounds,
+                "cpu_seconds_coefficients": round(with_them, 3),
+                "cpu_seconds_plain": round(without, 3),
+                "ratio": round(with_them / without, 3),
+                "ratio_of_pairs": round(statistics.median(a / b for a, b in pairs), 3),
+            }
+        )
+        print(", ".join(f"{name} {value}" for name, value in rows[-1].items()), flush=True)
+    return rows
+
+
+def check_rows(sizes: list[int], rounds: int) -> list[dict[str, Any]]:
+    """With the check and without it, by turns."""
+    rows = []
+    for entries, signed in itertools.product(sizes, (True, False)):
         took: dict[bool, list[tuple[float, int]]] = {True: [], False: []}
-        for number in range(asked.rounds):
+        for number in range(rounds):
             for checked in (True, False):
                 took[checked].append(one_round(entries, number, checked=checked, signed=signed))
         with_it, without = (statistics.median(seconds for seconds, _ in took[checked]) for checked in (True, False))
@@ -125,7 +175,7 @@ def main() -> None:
             {
                 "entries": entries,
                 "identities": "yes" if signed else "no",
-                "rounds": asked.rounds,
+                "rounds": rounds,
                 "cpu_seconds_checked": round(with_it, 3),
                 "cpu_seconds_unchecked": round(without, 3),
                 "ratio": round(with_it / without, 3),
@@ -134,11 +184,7 @@ def main() -> None:
             }
         )
         print(", ".join(f"{name} {value}" for name, value in rows[-1].items()), flush=True)
-    if asked.csv is not None:
-        with asked.csv.open("w", newline="") as file:
-            writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+    return rows
 
 
 if __name__ == "__main__":

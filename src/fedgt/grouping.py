@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedgt.design import Design
+from fedgt.design import AnyDesign, Design, StagedDesign
 from fedgt.errors import DesignError, SpecError
 from fedgt.ids import require_distinct_ids
+from fedgt.types import IntArray, frozen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -17,9 +18,12 @@ class Grouping:
     Attributes:
         design: m groups of n clients.
         clients: Client ids; element j is the client in column j.
+        coefficients: int64[groups, clients], by which whole number a client multiplies its update in a group, 0 where it is
+            not in it; None where all are 1.
 
     Raises:
-        DesignError: If the number of clients differs from the design's, an id repeats or cannot be one, or two look alike.
+        DesignError: If the number of clients differs from the design's, an id repeats or cannot be one, or two look alike;
+            or the coefficients are not those of the members.
 
     Examples:
         >>> from fedgt import Grouping, from_matrix
@@ -32,6 +36,7 @@ class Grouping:
 
     design: Design
     clients: tuple[str, ...]
+    coefficients: IntArray | None = None
 
     def __post_init__(self) -> None:
         """Check."""
@@ -41,6 +46,63 @@ class Grouping:
                 f"design {self.design.name!r} is for {self.design.clients} clients, {len(self.clients)} are registered; "
                 "take a design of that size"
             )
+        if self.coefficients is None:
+            return
+        given = frozen(self.coefficients, np.int64)
+        if not np.array_equal(given > 0, self.design.matrix > 0) or given.min() < 0:
+            raise DesignError(
+                f"design {self.design.name!r}: a coefficient is needed for every member, and for nobody else"
+            )
+        object.__setattr__(self, "coefficients", given if given.max() > 1 else None)
+
+    @classmethod
+    def of(cls, design: AnyDesign, clients: Sequence[str]) -> "Grouping":
+        """The seats of a design, with its coefficients if it has some.
+
+        Args:
+            design: m groups of n clients.
+            clients: Client ids; element j is the client in column j.
+
+        Examples:
+            >>> from fedgt import Grouping
+            >>> from fedgt.design import StagedDesign
+            >>> design = StagedDesign(matrix=[[2, 1, 0], [0, 1, 1]], stages=(2,), name="two", source="by hand")
+            >>> Grouping.of(design, ("ada", "bob", "cleo")).factors(0)
+            {'ada': 2, 'bob': 1}
+        """
+        if isinstance(design, StagedDesign):
+            return cls(design=design.membership, clients=tuple(clients), coefficients=design.matrix)
+        return cls(design=design, clients=tuple(clients))
+
+    @property
+    def rows(self) -> IntArray:
+        """int64[groups, clients]: the coefficients, or 0 and 1."""
+        return self.design.matrix.astype(np.int64) if self.coefficients is None else self.coefficients
+
+    @property
+    def whole(self) -> AnyDesign:
+        """The design with its coefficients, if it has some."""
+        if self.coefficients is None:
+            return self.design
+        name, source = self.design.name, self.design.source
+        return StagedDesign(matrix=self.rows, stages=(self.design.groups,), name=name, source=source)
+
+    def of_rows(self, rows: IntArray, clients: Sequence[str] | None = None) -> "Grouping":
+        """The same design with other rows, such as those of the members who were really there.
+
+        Args:
+            rows: int64[groups, clients], coefficients, or 0 and 1.
+            clients: Of the columns; None takes the same.
+        """
+        design = Design(matrix=(rows > 0).astype(np.uint8), name=self.design.name, source=self.design.source)
+        return Grouping(
+            design=design, clients=self.clients if clients is None else tuple(clients), coefficients=np.asarray(rows)
+        )
+
+    def factors(self, group: int) -> dict[str, int]:
+        """Client -> coefficient, of the members of a group."""
+        row = self.rows[group].tolist()
+        return {client: a for client, a in zip(self.clients, row, strict=True) if a}
 
     def members(self, group: int, present: Collection[str] | None = None) -> tuple[str, ...]:
         """Ids of the members of a group, sorted; with `present`, only those who are there: an absent client enters no group.
@@ -57,7 +119,7 @@ class Grouping:
         return self.design.groups_of(self.clients.index(client))
 
 
-def assign(design: Design, clients: Sequence[str], *, rng: np.random.Generator) -> Grouping:
+def assign(design: AnyDesign, clients: Sequence[str], *, rng: np.random.Generator) -> Grouping:
     """Seat the clients at random; the seats depend on the ids and the generator, not on the order of registration.
 
     Raises:
@@ -73,7 +135,7 @@ def assign(design: Design, clients: Sequence[str], *, rng: np.random.Generator) 
     _check_ids(clients)
     order = rng.permutation(len(clients))
     ids = sorted(clients)
-    return Grouping(design=design, clients=tuple(ids[i] for i in order))
+    return Grouping.of(design, tuple(ids[i] for i in order))
 
 
 def _check_ids(clients: Sequence[str]) -> None:

@@ -23,6 +23,9 @@ Parameters: TypeAlias = Mapping[str, npt.NDArray[np.floating]]
 
 NEGATIVE, POSITIVE, ERASED = 0, 1, -1
 
+LARGEST_COEFFICIENT = 255
+"""By which a client multiplies its update in a group, at most, before it is masked."""
+
 
 ScalarT = TypeVar("ScalarT", bound=np.generic)
 

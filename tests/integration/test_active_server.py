@@ -150,7 +150,7 @@ class Liar:
             gone = [client for client in plan.groups[index] if client in dropped]
             group.alive = tuple(plan.groups[index].index(client) for client in order)
             group.sharers = tuple(sorted(plan.groups[index].index(client) for client in (*order, *gone)))
-            groups.append(group.opened)
+            groups.append(group.opened(plan))
         head = (len(self.log), self.log[-1][0].digest if self.log else chain_of(self.people.registry))
         fields: dict[str, Any] = {
             "number": head[0] + 1,

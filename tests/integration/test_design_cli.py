@@ -101,7 +101,7 @@ def test_the_same_seed_prints_the_same_object_with_and_without_a_cache(fedgt: Ru
 def test_the_frontier_shows_what_each_further_sum_buys(fedgt: Run, tmp_path: Path) -> None:
     done = fedgt("design", "--clients", "12", "--privacy", "4", "--write", "A.csv", "--seconds", "600")
     assert done.returncode == 0, done.stderr
-    for word in ("sums", "share", "stages", "uploads", "power", "* nested-12x7-r4"):
+    for word in ("sums", "disclosed share", "stages", "uploads", "attackers", "found", "* nested-12x7-r4"):
         assert word in done.stdout
     support = minimum_support(read_design(tmp_path / "A.csv").matrix)
     assert support is not None
@@ -115,6 +115,32 @@ def test_the_frontier_shows_what_each_further_sum_buys(fedgt: Run, tmp_path: Pat
     assert all(abs(one["share_mean"] - (one["sums"] - 1) / 11) < 0.02 for one in lines)
     assert [one["power"] for one in lines] == sorted(one["power"] for one in lines)
     assert answer["default"] == "nested-12x7-r4"
+
+
+def test_with_coefficients_the_frontier_reaches_the_bound_and_is_drawn(fedgt: Run, tmp_path: Path) -> None:
+    asked = ("design", "--clients", "15", "--privacy", "6", "--coefficients", "--seconds", "600")
+    done = fedgt(*asked, "--write", "A.csv", "--plot", "A.svg")
+    assert done.returncode == 0, done.stderr
+    assert "* regular-15x10-r6-c3" in done.stdout
+    assert "coefficient" in done.stdout
+    assert "disclosed, most" in (tmp_path / "A.svg").read_text()
+    lines = json.loads(fedgt(*asked, "--json").stdout)["frontier"]
+    assert lines[-1]["sums"] == 15 - 6 + 1
+    assert all(one["r"] >= 6 for one in lines)
+    assert max(one["largest_coefficient"] for one in lines) == 3
+    for command in (("design", "--coefficients"), ("privacy",)):
+        told = fedgt(*command, "--matrix", "A.csv")
+        assert told.returncode == 0, told.stderr
+        assert "r: 6" in told.stdout or "r = 6" in told.stdout
+    refused = fedgt("design", "--matrix", "A.csv")
+    assert refused.returncode == 2
+    assert "entries must be 0 or 1" in refused.stderr
+
+
+def test_coefficients_belong_to_no_search(fedgt: Run) -> None:
+    done = fedgt("design", *DEMANDS, "--coefficients")
+    assert done.returncode == 2
+    assert "leave out --max-malicious" in done.stderr
 
 
 def test_where_no_test_is_possible_the_frontier_says_what_is(fedgt: Run) -> None:

@@ -11,7 +11,15 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedgt.design import Design, named_design, named_designs
+from fedgt.design import (
+    AnyDesign,
+    Design,
+    design_of_rows,
+    named_design,
+    named_designs,
+    searched_design,
+    searched_designs,
+)
 from fedgt.errors import ProtocolError
 from fedgt.secagg import FixedPoint, RoundPlan, TensorSpec
 from fedgt.secagg.challenge import BLOCK, field_of, products, seed_hash
@@ -154,7 +162,9 @@ def test_the_groups_at_fault_are_those_of_the_smallest_contradictions(data: st.D
 # Every way to send two vectors ------------------------------------------------------------------------------------------
 
 
-def trial(design: Design, rng: random.Random, *, coalition: int, answer: str, silent: int = 0, erased: int = 0) -> bool:
+def trial(
+    design: AnyDesign, rng: random.Random, *, coalition: int, answer: str, silent: int = 0, erased: int = 0
+) -> bool:
     """A coalition sends what it likes; the check finds it exactly if no vectors of the coalition explain its sums.
 
     The honest clients' part is right by itself and drops out of every equation, so only what is added to it is looked at.
@@ -169,7 +179,7 @@ def trial(design: Design, rng: random.Random, *, coalition: int, answer: str, si
     vectors = {liar: [[rng.randrange(-9, 10) for _ in range(3)] for _ in range(2)] for liar in liars}
     for group in opened:
         here = [liar for liar in liars if design.matrix[group, liar]]
-        parts = [vectors[liar][rng.randrange(2)] for liar in here]
+        parts = [[int(design.matrix[group, liar]) * one for one in vectors[liar][rng.randrange(2)]] for liar in here]
         added[group] = [sum(column) for column in zip(*parts, strict=True)] or [0, 0, 0]
         pads[group] = rng.choice([0, 0, rng.randrange(field.prime)]) if here else 0
     question = [rng.randrange(field.prime) for _ in range(3)]
@@ -179,14 +189,15 @@ def trial(design: Design, rng: random.Random, *, coalition: int, answer: str, si
     for liar in liars:
         mine = [group for group in opened if design.matrix[group, liar]]
         if answer == "one of its groups" and mine:
-            answers[f"{liar}"] = values[rng.choice(mine)]
+            group = rng.choice(mine)
+            answers[f"{liar}"] = values[group] * pow(int(design.matrix[group, liar]), -1, field.prime)
         elif answer == "anything":
             answers[f"{liar}"] = rng.randrange(field.prime)
     equations = {}
     for group in opened:
-        members = {f"{j}": 1 for j in range(design.clients) if design.matrix[group, j]}
+        members = {f"{j}": int(design.matrix[group, j]) for j in range(design.clients) if design.matrix[group, j]}
         equations[group] = Equation(
-            coefficients=members, value=values[group] + sum(honest.get(name, 0) for name in members)
+            coefficients=members, value=values[group] + sum(a * honest.get(name, 0) for name, a in members.items())
         )
     found = misfits(field, equations, answers)
     # What explains the sums: a vector and a pad for each liar, and for each honest client that fell silent.
@@ -201,7 +212,7 @@ def trial(design: Design, rng: random.Random, *, coalition: int, answer: str, si
     return lied
 
 
-def trials(design: Design, count: int, seed: int) -> None:
+def trials(design: AnyDesign, count: int, seed: int) -> None:
     """So many lies that no vectors explain; where everybody is in one group nothing can be seen, and nothing may fail."""
     rng = random.Random(seed)
     lies, number = 0, 0
@@ -222,6 +233,14 @@ def trials(design: Design, count: int, seed: int) -> None:
 @pytest.mark.parametrize("name", DESIGNS)
 def test_every_way_to_send_two_vectors_is_found_on_every_named_design(name: str) -> None:
     trials(named_design(name), 100, 1)
+
+
+@pytest.mark.parametrize("name", [name for name in searched_designs() if "-c" in name])
+def test_every_way_to_send_two_vectors_is_found_with_coefficients(name: str) -> None:
+    """A row more, the sum over everybody, so that the equations depend on each other."""
+    design = searched_design(name).design
+    rows = np.vstack([design.matrix, np.ones(design.clients, dtype=np.int64)])
+    trials(design_of_rows(rows, coefficients=True, name=name), 100, 5)
 
 
 @pytest.mark.slow

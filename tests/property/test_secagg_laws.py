@@ -35,13 +35,24 @@ class PlaintextSum:
         """The sum of the encoded vectors with Python integers, modulo the ring."""
         modulus = 2**self.plan.encoding.ring_bits
         vectors = [client_vector(self.plan, client, {"w": self.updates[client]}).tolist() for client in members]
-        return [sum(column) % modulus for column in zip(*vectors, strict=True)]
+        factors = [self.factor(group, client) for client in members]
+        return [
+            sum(a * value for a, value in zip(factors, column, strict=True)) % modulus
+            for column in zip(*vectors, strict=True)
+        ]
 
-    def real(self, members: tuple[str, ...]) -> FloatArray:
-        """The sum of weight * clipped update, in float64."""
+    def factor(self, group: int, client: str) -> int:
+        """The coefficient of a client in a group, read off the plan by hand."""
+        if not self.plan.coefficients:
+            return 1
+        return self.plan.coefficients[group][self.plan.groups[group].index(client)]
+
+    def real(self, group: int, members: tuple[str, ...]) -> FloatArray:
+        """The sum of coefficient * weight * clipped update, in float64."""
         total = np.zeros(SHAPE)
         for client in members:
-            total = total + self.plan.weights[client] * np.clip(self.updates[client], -CLIP, CLIP)
+            weight = self.factor(group, client) * self.plan.weights[client]
+            total = total + weight * np.clip(self.updates[client], -CLIP, CLIP)
         return total
 
     def assert_exact(self, result: GroupSum) -> None:
@@ -52,11 +63,15 @@ class PlaintextSum:
         plain = read_sum(self.plan, modular)
         np.testing.assert_array_equal(result.total["w"], plain.total["w"])
         assert result.clipped == plain.clipped
-        assert result.clipped == sum(int((np.abs(self.updates[client]) > CLIP).sum()) for client in result.members)
-        assert result.weight == sum(self.plan.weights[client] for client in result.members)
+        factors = {client: self.factor(result.group, client) for client in result.members}
+        clipped = {client: int((np.abs(self.updates[client]) > CLIP).sum()) for client in result.members}
+        assert result.clipped == sum(factors[client] * clipped[client] for client in result.members)
+        assert result.weight == sum(factors[client] * self.plan.weights[client] for client in result.members)
         bound = result.weight * self.plan.encoding.step / 2
         rounding = 1e-12 * result.weight * CLIP
-        np.testing.assert_allclose(result.total["w"], self.real(result.members), rtol=0, atol=bound + rounding)
+        np.testing.assert_allclose(
+            result.total["w"], self.real(result.group, result.members), rtol=0, atol=bound + rounding
+        )
 
 
 class Trained:
@@ -81,9 +96,18 @@ class Dropping:
         return replies | {client: Failure(client=client, reason="left") for client in messages if client in left}
 
 
-def make_plan(groups: tuple[tuple[str, ...], ...], weights: Mapping[str, int], ring_bits: int) -> RoundPlan:
+def make_plan(
+    groups: tuple[tuple[str, ...], ...],
+    weights: Mapping[str, int],
+    ring_bits: int,
+    coefficients: tuple[tuple[int, ...], ...] = (),
+) -> RoundPlan:
     """A plan with as many fraction bits as the ring has room for."""
-    largest = max(sum(weights[client] for client in group) for group in groups)
+    rows = coefficients or tuple((1,) * len(group) for group in groups)
+    largest = max(
+        sum(a * weights[client] for a, client in zip(row, group, strict=True))
+        for row, group in zip(rows, groups, strict=True)
+    )
     bits = max(f for f in range(41) if largest * round(CLIP * 2.0**f) < 2 ** (ring_bits - 1))
     return RoundPlan(
         run="law",
@@ -95,16 +119,20 @@ def make_plan(groups: tuple[tuple[str, ...], ...], weights: Mapping[str, int], r
         weights=weights,
         encoding=FixedPoint(clip=CLIP, fraction_bits=bits, ring_bits=ring_bits),
         tensors=(TensorSpec(name="w", shape=SHAPE),),
+        coefficients=coefficients,
     )
 
 
 @st.composite
 def rounds(draw: st.DrawFn) -> PlaintextSum:
-    """Groups of any overlap, weights, either ring, and updates of which some are clipped."""
+    """Groups of any overlap, weights, coefficients or none, either ring, and updates of which some are clipped."""
     clients = [f"c{number}" for number in range(draw(st.integers(2, 7)))]
     groups = draw(st.lists(st.lists(st.sampled_from(clients), min_size=1, unique=True), min_size=1, max_size=4))
     weights = {client: draw(st.integers(1, 10_000)) for client in clients}
-    plan = make_plan(tuple(map(tuple, groups)), weights, draw(st.sampled_from(RING_BITS)))
+    most = draw(st.sampled_from([1, 3, 255]))
+    coefficients = tuple(tuple(draw(st.integers(1, most)) for _ in group) for group in groups)
+    ring = draw(st.sampled_from(RING_BITS if most < 255 else RING_BITS[1:]))
+    plan = make_plan(tuple(map(tuple, groups)), weights, ring, coefficients)
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     return PlaintextSum(plan=plan, updates={client: rng.normal(scale=2.0, size=SHAPE) for client in clients})
 
@@ -164,6 +192,7 @@ def test_renaming_clients_changes_no_sum(case: PlaintextSum, order: list[int]) -
             tuple(tuple(names[client] for client in group) for group in case.plan.groups),
             {names[client]: weight for client, weight in case.plan.weights.items()},
             case.plan.encoding.ring_bits,
+            case.plan.coefficients,
         ),
         updates={names[client]: update for client, update in case.updates.items()},
     )

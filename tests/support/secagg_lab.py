@@ -180,12 +180,15 @@ def proposed(
         size = len(part.body) // len(part.members)
         keys = {position: part.body[size * order :][:PUBLIC_BYTES] for order, position in enumerate(part.members)}
         present = {position: keys[position] for position in (*alive, *dropped)}
+        row = plan.coefficients[index] if plan.coefficients else ()
+        coefficients = tuple(row[position] for position in alive) if row else ()
         groups.append(
             OpenedGroup(
                 group=index,
                 alive=tuple(plan.groups[index][position] for position in alive),
                 dropped=tuple(plan.groups[index][position] for position in dropped),
                 keys=keys_digest(plan.groups[index], present),
+                coefficients=coefficients,
             )
         )
     fields: dict[str, Any] = {

@@ -32,7 +32,9 @@ def defined(tree: ast.AST) -> Iterator[tuple[str, Counter[str]]]:
     """Every definition that nobody calls by a decorator, with the names that it uses itself."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            called = any(re.search("validator|callback|overload", ast.unparse(one)) for one in node.decorator_list)
+            called = any(
+                re.search("validator|serializer|callback|overload", ast.unparse(one)) for one in node.decorator_list
+            )
             if not called and not node.name.startswith("__"):
                 yield node.name, named(node)
 

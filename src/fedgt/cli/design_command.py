@@ -14,9 +14,9 @@ _ELEMENTS = 1e8
 
 
 def _names() -> list[str]:
-    from fedgt.design import named_designs
+    from fedgt.design import named_designs, searched_designs
 
-    return [name for name in named_designs() if not name.endswith("-N")]
+    return [name for name in (*named_designs(), *searched_designs()) if not name.endswith("-N")]
 
 
 def design(
@@ -49,10 +49,18 @@ def design(
     ] = 1.0,
     seconds: Seconds = DEFAULT_SECONDS,
     out: Annotated[Path | None, typer.Option(help="Write the recommended design as plan.json.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw the trade-off (.svg, .png or .pdf).")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw what groups buy, or the designs that were found (.svg, .png or .pdf).")
+    ] = None,
     cache: Annotated[Path | None, typer.Option(help="Remember evaluations here, to resume a search.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     write: Annotated[Path | None, typer.Option(help="Write the (recommended) matrix to this CSV file.")] = None,
+    coefficients: Annotated[
+        bool,
+        typer.Option(
+            "--coefficients", help="Clients may multiply their updates: entries of --matrix, or groups, up to 255."
+        ),
+    ] = False,
 ) -> None:
     """Describe a design (--matrix, --name), show what groups buy (--clients, --privacy), or search (--max-malicious)."""
     from fedgt.errors import SpecError
@@ -75,7 +83,7 @@ def design(
         }
         if given := [option for option, value in lost.items() if value is not None]:
             raise SpecError(f"{', '.join(given)} belong to a search: give --clients instead of --matrix or --name")
-        _describe(matrix, name, kappa, seed, effort, seconds, as_json=as_json, write=write)
+        _describe(matrix, name, kappa, seed, effort, seconds, as_json=as_json, write=write, coefficients=coefficients)
         return
     if clients is None or described:
         from fedgt.design import named_designs
@@ -87,15 +95,26 @@ def design(
     if privacy is None:
         raise SpecError("--privacy (the promised r) is needed with --clients; --max-malicious searches designs as well")
     if max_malicious is None:
-        searched = {"--groups-max": groups_max, "--out": out, "--plot": plot, "--cache": cache}
+        searched = {"--groups-max": groups_max, "--out": out, "--cache": cache}
         if given := [option for option, value in searched.items() if value is not None]:
             raise SpecError(
                 f"{', '.join(given)} belong to a search: give --max-malicious (the most attackers you fear)"
             )
         from fedgt.cli.design_frontier import show_frontier
 
-        show_frontier(clients, privacy, dropouts, seconds, as_json=as_json, write=write)
+        show_frontier(
+            clients,
+            privacy,
+            dropouts,
+            seconds,
+            as_json=as_json,
+            write=write,
+            plot=plot,
+            coefficients=coefficients,
+        )
         return
+    if coefficients:
+        raise SpecError("--coefficients: designs with coefficients are not searched; leave out --max-malicious")
     from fedgt.cli.design_search import search_designs
 
     search_designs(
@@ -128,29 +147,32 @@ def _describe(
     *,
     as_json: bool,
     write: Path | None,
+    coefficients: bool,
 ) -> None:
     import numpy as np
 
     from fedgt.cli.design_search import write_csv
     from fedgt.cli.privacy_command import colluders_line, share_line
     from fedgt.deadline import Deadline
-    from fedgt.design import contamination, named_design, read_design
+    from fedgt.design import StagedDesign, any_design, contamination, read_design, read_rows
     from fedgt.errors import DesignError
     from fedgt.privacy import disclosed_share, exposing_colluders, minimum_support
 
-    chosen = read_design(matrix) if matrix is not None else named_design(name or "")
+    rows = any_design(name or "") if matrix is None else read_rows(matrix) if coefficients else read_design(matrix)
+    # Attackers contaminate the groups that they are in, whatever their coefficients.
+    chosen = rows.membership if isinstance(rows, StagedDesign) else rows
     # So many array elements are looked at in a few seconds, whatever the number of clients.
     states = max(1, int(effort * _ELEMENTS / chosen.clients))
-    support = minimum_support(chosen.matrix, max_states=states, deadline=Deadline(seconds))
-    share = disclosed_share(chosen.matrix)
+    support = minimum_support(rows.matrix, max_states=states, deadline=Deadline(seconds))
+    share = disclosed_share(rows.matrix)
     if support is None or share is None:  # a design has no empty group, so something is always revealed
         raise DesignError(f"design {chosen.name!r} reveals nothing")
-    fewest = exposing_colluders(chosen.matrix, support)
+    fewest = exposing_colluders(rows.matrix, support)
     found = contamination(chosen, rng=np.random.default_rng(seed))
     probabilities = found.probability.tolist()
     most = found.max_malicious(kappa)
     if write is not None:
-        write_csv(write, chosen)
+        write_csv(write, rows)
     if as_json:
         typer.echo(
             json.dumps(
@@ -182,6 +204,8 @@ def _describe(
         return
     typer.echo(f"{chosen.name}: {chosen.clients} clients in {chosen.groups} groups ({chosen.source})")
     typer.echo(f"group sizes: {' '.join(map(str, chosen.group_sizes.tolist()))}")
+    if (largest := int(rows.matrix.max())) > 1:
+        typer.echo(f"coefficients: updates are multiplied by whole numbers up to {largest}; for graded evidence only")
     bound = (
         ""
         if support.exact

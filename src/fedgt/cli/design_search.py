@@ -13,7 +13,7 @@ from fedgt.text_file import write_text
 if TYPE_CHECKING:
     from fedgt.deadline import Deadline
     from fedgt.decode import Strategy
-    from fedgt.design import Design
+    from fedgt.design import AnyDesign, Design
     from fedgt.planning import Communication, Evaluation, Evidence, ExpectedErrors, SearchResult
     from fedgt.privacy import DisclosedShare
 
@@ -80,8 +80,8 @@ def search_designs(
     _print(result, cost, errors)
 
 
-def write_csv(path: Path, design: "Design") -> None:
-    """One line of 0,1 per group."""
+def write_csv(path: Path, design: "AnyDesign") -> None:
+    """One line of 0,1 per group, or of coefficients."""
     write_text(path, "".join(",".join(map(str, row)) + "\n" for row in design.matrix.tolist()))
 
 

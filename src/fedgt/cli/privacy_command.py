@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 def privacy(
     matrix: Annotated[
-        Path, typer.Option(help="CSV or JSON file with the assignment matrix: one row of 0,1 per group.")
+        Path,
+        typer.Option(help="CSV or JSON file with the assignment matrix: one row of 0,1, or coefficients, per group."),
     ],
     row: Annotated[
         list[str] | None,
@@ -33,12 +34,12 @@ def privacy(
     import numpy as np
 
     from fedgt.deadline import Deadline
-    from fedgt.design import read_design
+    from fedgt.design import read_rows
     from fedgt.errors import DesignError
     from fedgt.privacy import exposing_colluders, exposure
 
     deadline = Deadline(seconds)
-    design = read_design(matrix)
+    design = read_rows(matrix)
     rows = [design.matrix.astype(float)]
     names = [f"u{group}" for group in range(design.groups)]
     for number, text in enumerate(row or []):

@@ -17,18 +17,20 @@ from fedgt.design.matrix import Design, from_matrix, identity, read_design, sing
 from fedgt.design.named import named_design, named_designs, named_families
 from fedgt.design.quasi_cyclic import drawn_quasi_cyclic, quasi_cyclic
 from fedgt.design.reed_solomon import CodeProof, proved, reed_solomon
-from fedgt.design.searched import SearchedDesign, searched_design, searched_designs
+from fedgt.design.searched import SearchedDesign, any_design, searched_design, searched_designs
 from fedgt.design.shortening import punctured, shortened
 from fedgt.design.soundness import checked, faults
-from fedgt.design.stages import StagedDesign
+from fedgt.design.stages import AnyDesign, StagedDesign, design_of_rows, read_rows
 
 __all__ = [
+    "AnyDesign",
     "CodeProof",
     "Contamination",
     "Design",
     "SearchedDesign",
     "StagedDesign",
     "all_contaminated",
+    "any_design",
     "banded",
     "bch",
     "candidates",
@@ -38,6 +40,7 @@ __all__ = [
     "contamination",
     "countable",
     "cyclic",
+    "design_of_rows",
     "drawn_quasi_cyclic",
     "faults",
     "from_matrix",
@@ -52,6 +55,7 @@ __all__ = [
     "punctured",
     "quasi_cyclic",
     "read_design",
+    "read_rows",
     "reed_solomon",
     "searched_design",
     "searched_designs",

@@ -162,6 +162,20 @@ def read_design(path: Path) -> Design:
         >>> design.members(1)
         (1, 2)
     """
+    rows, name, source = rows_in(path)
+    return from_matrix(rows, name=name, source=source)
+
+
+def rows_in(path: Path, *, largest: int = 1) -> tuple[list[list[int]], str, str]:
+    """The rows of a design file, its name and where they come from.
+
+    Args:
+        path: CSV or JSON, as for `read_design`.
+        largest: The largest entry of a CSV file; entries of a JSON file are for the design to check.
+
+    Raises:
+        DesignError: If the file does not hold rows of such entries; the message names the line.
+    """
     text = read_text(path, "design file", error=DesignError)
     source = f"file {plain(path.name)}"
     if path.suffix.lower() == ".json":
@@ -174,15 +188,15 @@ def read_design(path: Path) -> Design:
             name, content = plain(content.get("name", name)), content.get("matrix")
         if not isinstance(content, list) or not all(isinstance(row, list) for row in content):
             raise DesignError(f"design file {path}: a list of rows is needed, or an object with the key 'matrix'")
-        return from_matrix(content, name=name, source=source)
+        return content, name, source
     rows: list[list[int]] = []
     for number, line in enumerate(text.splitlines(), start=1):
         cells = [cell.strip() for cell in line.split(",")]
         if not any(cells):
             continue
-        if not set(cells) <= {"0", "1"}:
-            wrong = next(cell for cell in cells if cell not in {"0", "1"})
-            raise DesignError(f"design file {path}, line {number}: entries must be 0 or 1, got {wrong[:40]!r}")
+        if wrong := [cell for cell in cells if not _is_entry(cell, largest)]:
+            needed = "0 or 1" if largest == 1 else f"whole numbers from 0 to {largest}"
+            raise DesignError(f"design file {path}, line {number}: entries must be {needed}, got {wrong[0][:40]!r}")
         if rows and len(cells) != len(rows[0]):
             raise DesignError(
                 f"design file {path}, line {number}: {len(cells)} entries, but the first row has {len(rows[0])}"
@@ -190,7 +204,7 @@ def read_design(path: Path) -> Design:
         rows.append([int(cell) for cell in cells])
     if not rows:
         raise DesignError(f"design file {path}: no rows found; write one line of 0,1 per group")
-    return from_matrix(rows, name=path.stem, source=source)
+    return rows, path.stem, source
 
 
 def identity(clients: int) -> Design:
@@ -234,6 +248,10 @@ _MOST_CLIENTS = 10_000
 _MOST_PLACES = 10**7
 _MOST_ALONE = 1_000
 _MOST_MASK_BITS = 62
+
+
+def _is_entry(cell: str, largest: int) -> bool:
+    return cell.isascii() and cell.isdigit() and len(cell) <= len(str(largest)) and int(cell) <= largest
 
 
 def _is_bit(value: object) -> bool:

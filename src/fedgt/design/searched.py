@@ -14,7 +14,8 @@ from importlib.resources import files
 
 import numpy as np
 
-from fedgt.design.stages import StagedDesign
+from fedgt.design.named import named_design
+from fedgt.design.stages import AnyDesign, StagedDesign
 from fedgt.errors import DesignError
 
 
@@ -87,3 +88,20 @@ def _all() -> dict[str, SearchedDesign]:
         )
         for one in json.loads(text)
     }
+
+
+def any_design(name: str) -> AnyDesign:
+    """A design by name, with coefficients or without: one of `searched_designs`, or what `named_design` knows.
+
+    Raises:
+        DesignError: If the name is unknown.
+
+    Examples:
+        >>> from fedgt.design import any_design
+        >>> any_design("regular-15x10-r6-c3").largest_entry, any_design("bch-15x8").groups
+        (3, 8)
+    """
+    if name not in _all():
+        return named_design(name)
+    found = searched_design(name).design
+    return found if found.largest_entry > 1 else found.plain

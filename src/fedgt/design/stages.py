@@ -3,15 +3,15 @@
 import re
 from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from fedgt.design.matrix import Design
+from fedgt.design.matrix import Design, from_matrix, rows_in
 from fedgt.errors import DesignError
-from fedgt.types import IntArray, as_integers, frozen
-
-LARGEST_ENTRY = 1 << 16
-"""Whole numbers by which an update is multiplied stay below it."""
+from fedgt.types import LARGEST_COEFFICIENT, IntArray, as_integers, frozen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,7 +29,7 @@ class StagedDesign:
 
     Raises:
         ShapeError: If the matrix holds no integers.
-        DesignError: If the matrix is no groups x clients matrix of whole numbers from 0 to 65535, a group has no member, or
+        DesignError: If the matrix is no groups x clients matrix of whole numbers from 0 to 255, a group has no member, or
             the stages are not positive numbers that add up to the groups.
 
     Examples:
@@ -50,10 +50,10 @@ class StagedDesign:
         given = as_integers(self.matrix, f"design {self.name!r}")
         if given.ndim != 2 or 0 in given.shape:
             raise DesignError(f"design {self.name!r}: a groups x clients matrix is needed, got shape {given.shape}")
-        if given.min() < 0 or given.max() >= LARGEST_ENTRY:
+        if given.min() < 0 or given.max() > LARGEST_COEFFICIENT:
             raise DesignError(
-                f"design {self.name!r}: whole numbers from 0 to {LARGEST_ENTRY - 1} are needed, got {given.min()} to "
-                f"{given.max()}"
+                f"design {self.name!r}: whole numbers from 0 to {LARGEST_COEFFICIENT} are needed, got {given.min()} "
+                f"to {given.max()}"
             )
         if not given.any(axis=1).all():
             raise DesignError(f"design {self.name!r}: group {int(given.any(axis=1).argmin())} has no members")
@@ -114,4 +114,60 @@ class StagedDesign:
             raise DesignError(
                 f"design {self.name!r} has coefficients up to {self.largest_entry}; groups of a plain design have 0 and 1"
             )
-        return Design(matrix=self.matrix.astype(np.uint8), name=self.name, source=self.source)
+        return self.membership
+
+    @property
+    def membership(self) -> Design:
+        """Who is in which group, whatever the coefficients."""
+        return Design(matrix=(self.matrix > 0).astype(np.uint8), name=self.name, source=self.source)
+
+
+AnyDesign: TypeAlias = Design | StagedDesign
+"""Groups without coefficients, or with them."""
+
+
+def design_of_rows(
+    matrix: npt.ArrayLike, *, coefficients: bool, name: str = "custom", source: str = "given by the user"
+) -> AnyDesign:
+    """A design of rows that somebody gave: entries above 1 only where they are meant.
+
+    Args:
+        matrix: [groups, clients].
+        coefficients: Whether entries up to 255 are coefficients; otherwise they must be 0 or 1.
+        name: A short name.
+        source: Where the rows come from.
+
+    Raises:
+        DesignError: If the rows are none of this kind.
+        ShapeError: If they are no integers.
+
+    Examples:
+        >>> from fedgt.design import design_of_rows
+        >>> design_of_rows([[2, 1, 0], [0, 1, 1]], coefficients=True).largest_entry
+        2
+    """
+    if not coefficients:
+        return from_matrix(matrix, name=name, source=source)
+    rows = as_integers(matrix, f"design {name!r}")
+    found = StagedDesign(matrix=rows, stages=(len(rows),) if rows.ndim else (1,), name=name, source=source)
+    return found if found.largest_entry > 1 else found.plain
+
+
+def read_rows(path: Path) -> AnyDesign:
+    """A design from a file as `read_design` takes it, whose entries may be coefficients up to 255.
+
+    Raises:
+        DesignError: If the file cannot be read as such a matrix; the message names the line.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.design import read_rows
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "groups.json"
+        ...     _ = path.write_text("[[2, 1, 0], [0, 1, 1]]")
+        ...     read_rows(path).largest_entry
+        2
+    """
+    rows, name, source = rows_in(path, largest=LARGEST_COEFFICIENT)
+    return design_of_rows(rows, coefficients=True, name=name, source=source)

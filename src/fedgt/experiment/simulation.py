@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedgt.design import Design, from_matrix, named_design
+from fedgt.design import AnyDesign, any_design, design_of_rows
 from fedgt.engine import ClientEndpoint, LocalTransport, OnStage, TakesSums, secure_sums
 from fedgt.errors import DesignError, ProtocolError, SpecError
 from fedgt.experiment.attack_success import attack_success
@@ -23,7 +23,7 @@ from fedgt.federation import Federation, FederationRun, Validation
 from fedgt.federation.history import Accuracies, Witness
 from fedgt.federation.run_folder import RunFolder
 from fedgt.grouping import Grouping, assign
-from fedgt.planning import default_design
+from fedgt.planning import default_design, design_with_coefficients
 from fedgt.record.result import Heading, Truth
 from fedgt.screen import balanced_accuracy, top1_accuracy
 from fedgt.train import (
@@ -226,7 +226,7 @@ def _accuracies(spec: ExperimentSpec, model: Model, data: ImageData, parameters:
     )
 
 
-def design_of(spec: ExperimentSpec) -> Design:
+def design_of(spec: ExperimentSpec) -> AnyDesign:
     """The design that the specification names or points to.
 
     Raises:
@@ -235,27 +235,37 @@ def design_of(spec: ExperimentSpec) -> Design:
     """
     try:
         design = (
-            default_design(
-                spec.federation.clients,
-                graded=spec.screen.kind == "graded",
-                privacy=spec.privacy,
-                largest_share=spec.secure_aggregation.largest_share,
-                colluders=spec.secure_aggregation.colluders,
-            )
+            _default(spec)
             if spec.design.matrix is None and spec.design.name == "auto"
-            else named_design(spec.design.name)
+            else any_design(spec.design.name)
             if spec.design.matrix is None
-            else from_matrix(spec.design.matrix, name=spec.design.name, source="given in the specification")
+            else design_of_rows(
+                spec.design.matrix,
+                coefficients=spec.design.coefficients,
+                name=spec.design.name,
+                source="given in the specification",
+            )
         )
     except DesignError as error:
         key = f"design.name = {spec.design.name!r}" if spec.design.matrix is None else "design.matrix"
-        raise DesignError(f"{key}: {error}") from error
+        above = not spec.design.coefficients and any(one > 1 for row in spec.design.matrix or () for one in row)
+        hint = "; if coefficients are meant, set design.coefficients = true" if above else ""
+        raise DesignError(f"{key}: {error}{hint}") from error
     if design.clients != spec.federation.clients:
         raise SpecError(
             f"design {design.name!r} is for {design.clients} clients, federation.clients = {spec.federation.clients}; "
             "change one of them"
         )
     return design
+
+
+def _default(spec: ExperimentSpec) -> AnyDesign:
+    """With coefficients only for graded evidence: one bit a group has no use for them."""
+    clients, sums = spec.federation.clients, spec.secure_aggregation
+    share, colluders, graded = sums.largest_share, sums.colluders, spec.screen.kind == "graded"
+    if graded and spec.design.coefficients:
+        return design_with_coefficients(clients, privacy=spec.privacy, largest_share=share, colluders=colluders)
+    return default_design(clients, graded=graded, privacy=spec.privacy, largest_share=share, colluders=colluders)
 
 
 def _model(spec: ExperimentSpec, data: ImageData, data_dir: Path | None) -> Model:

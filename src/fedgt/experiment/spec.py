@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from fedgt.design import Design, read_design
+from fedgt.design import AnyDesign, read_design, read_rows
 from fedgt.errors import DesignError, SpecError
 from fedgt.federation.settings import DecodeSettings, RfaSettings, ScreenSettings, SumSettings, Weighting
 from fedgt.options import Options, explained, syntax_error
@@ -179,7 +179,14 @@ class DesignSpec(Options):
         None,
         description="A CSV or JSON matrix or a plan.json, beside the specification; the resolved one holds its rows.",
     )
-    matrix: tuple[tuple[int, ...], ...] | None = Field(None, description="The rows themselves, 0 or 1, one per group.")
+    matrix: tuple[tuple[int, ...], ...] | None = Field(
+        None, description="The rows themselves, 0 or 1 (or coefficients), one per group."
+    )
+    coefficients: bool = Field(
+        False,
+        description="Whether clients may multiply their updates by whole numbers before these are masked: entries up to 255 "
+        "of the matrix or file, or such a default design; see docs/howto/choose-a-design.md.",
+    )
 
     @field_validator("matrix", mode="before")
     @classmethod
@@ -219,6 +226,7 @@ _CAME_LATER: Mapping[tuple[str, ...], Any] = {
     ("failures",): [],
     ("decode", "on_suspicious"): "keep",
     ("decode", "on_silent"): "report",
+    ("design", "coefficients"): False,
     ("screen", "schedule"): "first",
     ("screen", "false_exclusions"): 0.05,
 }
@@ -382,14 +390,15 @@ def make_spec(
     if spec.design.file is None:
         return spec
     try:
-        design = _design_in((beside or Path()) / spec.design.file, spec.privacy)
+        design = _design_in((beside or Path()) / spec.design.file, spec.privacy, coefficients=spec.design.coefficients)
     except (DesignError, SpecError) as error:
         raise SpecError(f"{origin}: design.file = {spec.design.file!r}: {error}") from error
     rows = tuple(tuple(row) for row in design.matrix.tolist())
-    return spec.model_copy(update={"design": DesignSpec(name=design.name, matrix=rows)})
+    with_coefficients = spec.design.coefficients
+    return spec.model_copy(update={"design": DesignSpec(name=design.name, matrix=rows, coefficients=with_coefficients)})
 
 
-def _design_in(path: Path, privacy: int) -> Design:
+def _design_in(path: Path, privacy: int, *, coefficients: bool) -> AnyDesign:
     """The design of a matrix or of a plan, which must not promise more than the run."""
     if path.suffix.lower() == ".json":
         try:
@@ -402,5 +411,7 @@ def _design_in(path: Path, privacy: int) -> Design:
             plan = read_plan(path)
             if privacy < plan.privacy.promised:
                 raise SpecError(f"the plan promises {plan.privacy.promised}, but privacy = {privacy}: ask for no less")
+            if plan.design.coefficients and not coefficients:
+                raise SpecError("the plan has coefficients: set design.coefficients = true if they are meant")
             return plan.assignment
-    return read_design(path)
+    return read_rows(path) if coefficients else read_design(path)

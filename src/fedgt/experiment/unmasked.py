@@ -15,7 +15,8 @@ from fedgt.engine import Client, GoOn, SecureSums, Transport
 from fedgt.errors import SpecError
 from fedgt.secagg import AgreementLog, Authorise, Credentials, GroupSum, RoundPlan
 from fedgt.secagg.fixed_point import RingArray
-from fedgt.secagg.vector import client_chunks, read_sum
+from fedgt.secagg.masks import CHUNK_BYTES
+from fedgt.secagg.vector import client_chunks, read_sum, scaled
 from fedgt.types import Parameters
 
 
@@ -55,9 +56,11 @@ class UnmaskedSums:
         for client in dict.fromkeys(member for group in plan.groups for member in group):
             trained = self.clients[client].train(parameters, round=plan.round)
             own = [number for number, group in enumerate(plan.groups) if client in group]
+            factors = {number: plan.factors(number)[client] for number in own}
+            memory = np.empty(CHUNK_BYTES // plan.encoding.dtype.itemsize, dtype=plan.encoding.dtype)
             for start, levels in client_chunks(plan, client, trained.parameters, center, base=parameters):
                 for number in own:
-                    totals[number][start : start + levels.size] += levels
+                    totals[number][start : start + levels.size] += scaled(levels, factors[number], memory)
         sums: tuple[GroupSum, ...] = ()
         for stage in range(len(plan.stages)):
             here = plan.of_stage(stage)
@@ -87,7 +90,7 @@ def _sum(plan: RoundPlan, number: int, total: RingArray, withheld: str | None) -
         status="erased" if opened is None else "open",
         reason=reason,
         total=None if opened is None else opened.total,
-        weight=sum(plan.weights[member] for member in members),
+        weight=plan.weight_of(number, members),
         clipped=0 if opened is None else opened.clipped,
         beta_total=None if opened is None else opened.beta_total,
     )

@@ -50,13 +50,18 @@ def check_decoder(grouping: Grouping, screen: ScreenSettings, decode: DecodeSett
     """What the decoder would refuse after the sums are open it refuses now."""
     if screen.kind == "graded":
         decode.largest_graded(grouping.design.clients, screen.features)
+    elif grouping.coefficients is not None:
+        raise SpecError(
+            f"design {grouping.design.name!r} has coefficients up to {grouping.rows.max()}: one bit a group is for plain "
+            "groups; take screen.kind = 'graded', or a design of 0 and 1"
+        )
     else:
         decoded(grouping, Outcomes(values=np.zeros(grouping.design.groups, dtype=np.int8)), decode)
 
 
 def _rows(federation: Federation, grouping: Grouping) -> list[dict[str, float]]:
-    groups = map(grouping.members, range(grouping.design.groups))
-    return [{client: float(federation.weight(client)) for client in group} for group in groups]
+    groups = map(grouping.factors, range(grouping.design.groups))
+    return [{client: float(a * federation.weight(client)) for client, a in group.items()} for group in groups]
 
 
 def check_test(
@@ -109,7 +114,7 @@ def check_test(
     if settings.kind != "graded":
         return
     equal = settings.features == "margins"
-    size = contrasts(grouping.design.matrix * weights, np.ones_like(samples) if equal else samples).size
+    size = contrasts(grouping.rows * weights, np.ones_like(samples) if equal else samples).size
     if size < 2 and not further:
         raise SpecError(
             f"the groups of design {grouping.design.name!r} have {size} independent differences, and graded evidence "

@@ -1,31 +1,22 @@
 """Which rows a further test has: new ones that tell most, or those that were revealed already."""
 
 from collections.abc import Collection, Sequence
-from typing import TypedDict
 
 import numpy as np
 
 from fedgt.decode import RankedSet
-from fedgt.design import Design
+from fedgt.design import AnyDesign, StagedDesign
 from fedgt.evidence import contrasts
 from fedgt.federation.liars import Suspicions
 from fedgt.federation.measure import real_rows
 from fedgt.federation.next_rows import next_rows
 from fedgt.federation.participants import Federation
-from fedgt.federation.redraw import keep_promise_together, redrawn, reserved_rows, told_apart
+from fedgt.federation.redraw import Room, keep_promise_together, redrawn, reserved_rows, told_apart
 from fedgt.grouping import Grouping
 from fedgt.types import BoolArray, FloatArray
 
 _FEWEST_ROWS = 3
 _ROWS, _RESERVED = 5, 7  # independent streams of the seed; see `seats`
-
-
-class _How(TypedDict):
-    weights: FloatArray
-    allowed: BoolArray
-    privacy: int
-    groups: int
-    rng: np.random.Generator
 
 
 def further_design(
@@ -39,7 +30,7 @@ def further_design(
     gone: Collection[str],
     groups: int,
     seed: int,
-) -> Design | None:
+) -> AnyDesign | None:
     """The rows of another test round; None where none would help.
 
     If somebody was not heard because of faults that nobody explains, they are drawn anew, so that it is heard apart from
@@ -73,18 +64,18 @@ def further_design(
         posterior = suspicions.posterior(clients, gone)
         faults = np.array([[client in one for client in clients] for one in unexplained])
         open_to = keep_promise_together(known, np.vstack([first, spare]), privacy)
-        how: _How = {"weights": weights, "allowed": allowed, "privacy": privacy, "groups": groups, "rng": rng}
-        again = (
-            redrawn(
-                np.array([posterior.get(client, 1.0) for client in clients]),
-                np.array([client in spoilt for client in clients]),
-                faults,
-                open_to,
-                **how,
-            )
-            if spoilt
-            else told_apart(sets, np.array(chances), faults, open_to, **how)
+        room = Room(
+            faults=faults,
+            open_to=open_to,
+            weights=weights,
+            allowed=allowed,
+            privacy=privacy,
+            groups=groups,
+            rng=rng,
         )
+        liar = np.array([posterior.get(client, 1.0) for client in clients])
+        unheard = np.array([client in spoilt for client in clients])
+        again = redrawn(liar, unheard, room) if spoilt else told_apart(sets, np.array(chances), room)
         samples = np.array([federation.samples[client] for client in clients], dtype=np.float64)
         # Sums that cannot be compared would end the run.
         if again is not None and contrasts(again.matrix * weights, samples).size >= 2:
@@ -101,13 +92,14 @@ def further_design(
         weights=weights,
         rng=rng,
     )
-    return _repeated(revealed, ~allowed) if chosen is None else chosen
+    return _repeated(revealed, weights, ~allowed) if chosen is None else chosen
 
 
-def _repeated(revealed: Sequence[FloatArray], out: BoolArray) -> Design | None:
-    rows = np.unique([row > 0 for row in revealed if not row[out].any()], axis=0)
+def _repeated(revealed: Sequence[FloatArray], weights: FloatArray, out: BoolArray) -> AnyDesign | None:
+    """The very same rows, with their coefficients: others of the same members would be new ones."""
+    rows = np.unique([np.rint(row / weights).astype(np.int64) for row in revealed if not row[out].any()], axis=0)
     if len(rows) < _FEWEST_ROWS:
         return None
-    return Design(
-        matrix=rows.astype(np.uint8), name=f"repeated-{len(out)}x{len(rows)}", source="rows of earlier test rounds"
-    )
+    name, source = f"repeated-{len(out)}x{len(rows)}", "rows of earlier test rounds"
+    found = StagedDesign(matrix=rows, stages=(len(rows),), name=name, source=source)
+    return found.plain if found.largest_entry == 1 else found

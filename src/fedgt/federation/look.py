@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedgt.design import Design
 from fedgt.evidence import GradedDecoding
 from fedgt.federation.measure import GroupMeans
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
@@ -94,9 +93,8 @@ class Look:
             return grouping, means
         design, left = grouping.design, without(means, out)
         somebody = design.matrix[:, ~out].any(axis=1)
-        seats = Grouping(
-            design=Design(matrix=design.matrix[somebody][:, ~out], name=design.name, source=design.source),
-            clients=tuple(client for client in grouping.clients if client not in self.aside),
+        seats = grouping.of_rows(
+            grouping.rows[somebody][:, ~out], [client for client in grouping.clients if client not in self.aside]
         )
         updates = [left.updates[group] for group in np.flatnonzero(somebody).tolist()]
         return seats, replace(left, updates=updates, rows=left.rows[somebody])

@@ -403,5 +403,5 @@ def by_class(layers: FloatArray) -> FloatArray:
 def real_rows(federation: Federation, grouping: Grouping) -> FloatArray:
     """float64[groups, clients]: the real weight of each client in each sum."""
     weights = np.array([federation.weight(client) for client in grouping.clients], dtype=np.float64)
-    rows: FloatArray = grouping.design.matrix * weights
+    rows: FloatArray = grouping.rows * weights
     return rows

@@ -14,7 +14,6 @@ from functools import partial
 import numpy as np
 
 from fedgt.decode import UNDECIDABLE, Decoding
-from fedgt.design import Design
 from fedgt.engine import SecureSums, fingerprint
 from fedgt.errors import PrivacyError, SpecError
 from fedgt.evidence import (
@@ -272,12 +271,15 @@ def screening_round(
     decoding, screen = look.settings(decoding), look.compared(screen)
     if taken is None:
         groups = look.groups(real_rows(federation, grouping), grouping, present)
-        taken = take(federation, parameters, round=round, purpose="test", groups=groups, test=True)
+        factors = [grouping.factors(i) for i in range(grouping.design.groups)]
+        taken = take(
+            federation, parameters, round=round, purpose="test", groups=groups, test=True, coefficients=factors
+        )
     sums = taken.sums.sums
     # An outcome speaks about those whose models are in the sum, not about those who were to be in it.
     seen = shown(taken.sums)
     seats = _real_grouping(grouping, sums, seen)
-    faulty = {group for fault in taken.sums.faults for group in fault.groups}
+    faulty = {group for fault in taken.sums.faults if fault.erases for group in fault.groups}
     faulty |= {one.group for one in sums if one.faults and one.total is None}
     # Nothing shows that a struck sum has the vectors that its members would have given later: it is no hearing of them.
     heard_in = [one for one in sums if one.group not in taken.sums.struck]
@@ -330,14 +332,14 @@ def screening_round(
 
 def _real_grouping(grouping: Grouping, sums: Sequence[GroupSum], seen: Collection[int]) -> Grouping:
     """The same seats, with the members that each opened sum is really over; rows of sums that nobody has seen stay."""
-    matrix = grouping.design.matrix[: len(sums)].copy()
+    rows = grouping.rows[: len(sums)].copy()
     column = {client: j for j, client in enumerate(grouping.clients)}
     for one in sums:
         if one.total is not None or one.group in seen:
-            matrix[one.group] = 0
-            matrix[one.group, [column[client] for client in one.members]] = 1
-    design = Design(matrix=matrix, name=grouping.design.name, source=grouping.design.source)
-    return Grouping(design=design, clients=grouping.clients)
+            there = np.zeros(len(column), dtype=np.bool_)
+            there[[column[client] for client in one.members]] = True
+            rows[one.group, ~there] = 0
+    return grouping.of_rows(rows)
 
 
 def _missing(taken: SecureSums) -> tuple[frozenset[str], ...]:
@@ -350,7 +352,8 @@ def _missing(taken: SecureSums) -> tuple[frozenset[str], ...]:
         for client in one.dropped
         if client in heard and client not in one.members
     }
-    return (*(frozenset(fault.suspects) for fault in taken.faults), *(frozenset({client}) for client in sorted(left)))
+    faults = (frozenset(fault.suspects) for fault in taken.faults if fault.erases)
+    return (*faults, *(frozenset({client}) for client in sorted(left)))
 
 
 def _silent(

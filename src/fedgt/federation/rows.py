@@ -141,6 +141,9 @@ def test_row(screened: ScreeningRound, number: int, malicious: Collection[str] |
         design=grouping.design.name,
         groups=groups,
         power=_power(screened),
+        coefficients=()
+        if grouping.coefficients is None
+        else tuple(tuple(grouping.factors(i)[client] for client in group) for i, group in enumerate(groups)),
         **row,
     )
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from fedgt.design import Design
+from fedgt.design import AnyDesign
 from fedgt.engine import MeetingTransport, OnStage, TakesSums, Transport, secure_sums
 from fedgt.engine.endpoint import Client
 from fedgt.errors import FedGTError, RunHaltedError, SpecError
@@ -121,7 +121,7 @@ class FederationRun:
         privacy: int,
         samples: Mapping[str, int],
         validation: Validation | None = None,
-        grouping: "Grouping | Plan | Design | None" = None,
+        grouping: "Grouping | Plan | AnyDesign | None" = None,
         rounds: int = 10,
         test_rounds: Collection[int] = (),
         screen: ScreenSettings | None = None,
@@ -519,7 +519,7 @@ class FederationRun:
         )
         if design is None:
             return state, replace(screening, exclusion=screening.final)
-        return replace(state, next_test=state.round + 1, grouping=Grouping(design=design, clients=clients)), screening
+        return replace(state, next_test=state.round + 1, grouping=Grouping.of(design, clients)), screening
 
     def _may_test_again(self, tests: int) -> bool:
         """Whether a further test may follow so many, if clients stay undecided."""

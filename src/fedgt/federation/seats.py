@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedgt.design import Design
+from fedgt.design import AnyDesign, Design, StagedDesign
 from fedgt.engine import MeetingTransport
 from fedgt.errors import SpecError
 from fedgt.federation.participants import Federation
@@ -18,7 +18,7 @@ _SEATS = 0  # an independent stream of the seed
 
 
 def seated(
-    federation: Federation, given: "Grouping | Plan | Design | None", *, graded: bool, seed: int
+    federation: Federation, given: "Grouping | Plan | AnyDesign | None", *, graded: bool, seed: int
 ) -> tuple[Grouping, "Plan | None"]:
     """A client in every column, and the plan with these members if one was given.
 
@@ -37,14 +37,14 @@ def seated(
         return given, None
     if given is None:
         given = _default(federation, len(clients), graded=graded)
-    elif not isinstance(given, Design):
+    elif not isinstance(given, Design | StagedDesign):
         plan, promised = given, federation.ledger.promised
         if promised < plan.privacy.promised:
             raise SpecError(
                 f"privacy = {promised}, but the plan promises {plan.privacy.promised}: ask for no less, or make another plan"
             )
         if plan.members is not None:
-            return Grouping(design=plan.assignment, clients=plan.members), plan
+            return Grouping.of(plan.assignment, plan.members), plan
         given = plan.assignment
     grouping = assign(given, clients, rng=np.random.default_rng([seed, _SEATS]))
     return grouping, None if plan is None else plan.model_copy(update={"members": grouping.clients})
@@ -71,7 +71,7 @@ def planned(federation: Federation, grouping: Grouping, screen: ScreenSettings, 
     graded, clients = screen.kind == "graded", len(grouping.clients)
     largest = decode.max_malicious or max(1, (clients - 1) // 2)
     return plan_of(
-        grouping.design,
+        grouping.whole,
         privacy=federation.ledger.promised,
         evidence="graded" if graded else "binary",
         largest=decode.largest_graded(clients, screen.features) if graded else largest,

@@ -44,7 +44,7 @@ def staged_round(
         sums. Else what the screening says of all sums that are open, as if they had been opened at once.
 
     Raises:
-        SpecError: If the stages do not fit the groups, or somebody is in no row of the first.
+        SpecError: If the stages do not fit the groups, or somebody is in no row of the first or has a coefficient in it.
 
     Examples:
         >>> import numpy as np
@@ -81,9 +81,22 @@ def staged_round(
             f"stages of {list(stages)} rows; at least two positive numbers that add up to {grouping.design.groups} are "
             "needed"
         )
+    if (grouping.rows[: stages[0]] > 1).any():
+        raise SpecError(
+            "the rows of the first stage have coefficients, but its sums are a training round, in which nobody counts more "
+            "than its weight: begin with rows of 0 and 1"
+        )
     groups = [grouping.members(i, present) for i in range(grouping.design.groups)]
     taken = take(
-        federation, parameters, round=round, purpose="test", groups=groups, test=True, stages=stages, go_on=go_on
+        federation,
+        parameters,
+        round=round,
+        purpose="test",
+        groups=groups,
+        test=True,
+        stages=stages,
+        go_on=go_on,
+        coefficients=[grouping.factors(i) for i in range(grouping.design.groups)],
     )
     sums = taken.sums.sums
     if len(sums) > stages[0]:

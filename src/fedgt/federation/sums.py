@@ -11,11 +11,20 @@ from fedgt.engine import GoOn, SecureSums, fingerprint
 from fedgt.engine.announced import announced
 from fedgt.errors import SpecError
 from fedgt.federation.participants import Federation
-from fedgt.secagg import GroupSum, RoundPlan, default_threshold, fit_fixed_point, tensor_specs, weiszfeld_encoding
+from fedgt.secagg import (
+    Fault,
+    GroupSum,
+    RoundPlan,
+    default_threshold,
+    fit_fixed_point,
+    tensor_specs,
+    weiszfeld_encoding,
+)
 from fedgt.types import FloatArray, Parameters
 
 _SHOWN = {
-    "parcels": "a member cannot read the shares of a peer, or says so",
+    "complaint": "the shares of one cannot be read, or the other says so falsely",
+    "parcels": "too many shares cannot be read, or members say so",
     "range": "the sum is one that its members cannot reach",
     "vectors": "no vector of each client, the same in all its groups, fits the sums",
 }
@@ -74,6 +83,7 @@ class RoundResult:
         warnings: What the user should know.
         seconds: Stage -> wall-clock seconds, of all sums together.
         faults: Sets of clients with one in each that has broken the rules of the secure sums.
+        complaints: Two clients each, one of which has broken them; this has cost no sum.
         silent: Client -> the stage at which it has left a sum by itself, not for shares that it could not read.
 
     Examples:
@@ -98,6 +108,7 @@ class RoundResult:
     warnings: tuple[str, ...]
     seconds: Mapping[str, float]
     faults: tuple[frozenset[str], ...] = ()
+    complaints: tuple[frozenset[str], ...] = ()
     silent: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -112,7 +123,7 @@ class Taken:
     @property
     def at_fault(self) -> list[frozenset[str]]:
         """Sets of clients with a liar in each: what groups show, and what single clients are proved to have done."""
-        shown = [frozenset(fault.suspects) for fault in self.sums.faults]
+        shown = [frozenset(fault.suspects) for fault in self.sums.faults if fault.erases]
         return shown + [frozenset({client}) for one in self.sums.sums for client in one.faults]
 
     @property
@@ -134,6 +145,7 @@ class Taken:
             warnings=(*self.warnings, *warnings),
             seconds=self.sums.seconds,
             faults=tuple(self.at_fault),
+            complaints=tuple(frozenset(fault.suspects) for fault in self.sums.faults if not fault.erases),
             silent=self.silent,
         )
 
@@ -165,6 +177,7 @@ def take(
     weiszfeld: Weiszfeld | None = None,
     stages: Sequence[int] = (),
     go_on: GoOn | None = None,
+    coefficients: Sequence[Mapping[str, int]] = (),
 ) -> Taken:
     """Ask for secure sums over the given groups, the ledger first; what was asked for is on record whatever comes of it.
 
@@ -180,6 +193,7 @@ def take(
         stages: How many groups each stage opens, in their order; empty opens all at once.
         go_on: Asked between two stages whether the next one is opened, with the sums of all until now; None opens the first
             stage only. The clients wait meanwhile.
+        coefficients: Of each sum, client -> by which whole number it multiplies its update; empty for none.
 
     Returns:
         The sums of all groups, or of those of the stages that were opened. Of a later stage, groups that the ledger would
@@ -194,12 +208,21 @@ def take(
     # Local models trained from one global model may be the same again, whatever the round is called.
     models = fingerprint(parameters).hex()
     refused: dict[int, str] = {}
+    factors = coefficients or [dict.fromkeys(group, 1) for group in groups]
+
+    def booked_rows(members: Sequence[Sequence[str]]) -> list[dict[str, float]]:
+        return [
+            {client: a[client] * booked[client] for client in group} for a, group in zip(factors, members, strict=True)
+        ]
+
     if len(stages) > 1:
-        rows = [{client: booked[client] for client in group} for group in groups]
+        rows = booked_rows(groups)
         foreseen = enumerate(federation.ledger.foresee(rows, models=models, test=test))
         refused = {i: why for i, why in foreseen if why is not None and i >= stages[0] and groups[i]}
         groups = [() if i in refused else group for i, group in enumerate(groups)]
-    largest = max((sum(weights[client] for client in group) for group in groups), default=0)
+    numbered = list(zip(factors, groups, strict=True))
+    largest = max((sum(a[client] * weights[client] for client in group) for a, group in numbered), default=0)
+    times = max((sum(a[client] for client in group) for a, group in numbered), default=0)
     members = max((len(group) for group in groups), default=0)
     how = federation.sums
     plan = RoundPlan(
@@ -213,7 +236,7 @@ def take(
             clip=how.clip,
             fraction_bits=how.fraction_bits,
             weight_sum=max(largest, 1),
-            count_sum=sum(array.size for array in parameters.values()) * members,
+            count_sum=sum(array.size for array in parameters.values()) * times,
         )
         if weiszfeld is None
         else weiszfeld_encoding(update_clip=how.clip, smoothing=weiszfeld.smoothing, members=members),
@@ -224,10 +247,11 @@ def take(
         colluders=how.colluders,
         inputs=federation.inputs,
         stages=tuple(stages),
+        coefficients=tuple(tuple(a[client] for client in group) for a, group in numbered),
     )
 
     def authorise(members: tuple[tuple[str, ...], ...]) -> tuple[str | None, ...]:
-        rows = [{client: booked[client] for client in group} for group in members]
+        rows = booked_rows(members)
         verdicts = federation.ledger.permit(rows, models=models, test=test, override=override)
         refused.update({i: verdict for i, verdict in enumerate(verdicts) if verdict is not None and members[i]})
         return verdicts
@@ -250,11 +274,17 @@ def take(
     seen = shown(sums)
     records = tuple(
         _record(
-            round, purpose if len(groups) == 1 else f"{purpose}-group-{one.group}", one, known, refused, models, seen
+            round,
+            purpose if len(groups) == 1 else f"{purpose}-group-{one.group}",
+            one,
+            None if known is None else {client: factors[one.group][client] * known[client] for client in one.members},
+            refused,
+            models,
+            seen,
         )
         for one in sums.sums
     )
-    warnings = [*sums.warnings, *([] if known is None else _dominated(groups, weights, purpose))]
+    warnings = [*sums.warnings, *([] if known is None else _dominated(numbered, weights, purpose))]
     for one in sums.sums:
         warnings += [
             f"round {round}, {purpose}, group {one.group}: {client} {what}" for client, what in one.faults.items()
@@ -262,7 +292,7 @@ def take(
     warnings += [
         f"round {round}, {purpose}, {'group' if len(fault.groups) == 1 else 'groups'} "
         f"{', '.join(map(str, fault.groups))}: at least one of {', '.join(fault.suspects)} has broken the rules "
-        f"({_SHOWN[fault.kind]}); no sum of {'it' if len(fault.groups) == 1 else 'them'} is used"
+        f"({_SHOWN[fault.kind]}){f'; no sum of {_them(fault)} is used' if fault.erases else ''}"
         for fault in sums.faults
     ]
     warnings += [
@@ -277,6 +307,10 @@ def take(
             "raise the clip if the updates are honest"
         )
     return Taken(sums=sums, records=records, warnings=tuple(warnings))
+
+
+def _them(fault: Fault) -> str:
+    return "it" if len(fault.groups) == 1 else "them"
 
 
 def shown(sums: SecureSums) -> frozenset[int]:
@@ -308,11 +342,13 @@ def _record(
     )
 
 
-def _dominated(groups: Sequence[tuple[str, ...]], weights: Mapping[str, int], purpose: str) -> list[str]:
+def _dominated(
+    groups: Sequence[tuple[Mapping[str, int], tuple[str, ...]]], weights: Mapping[str, int], purpose: str
+) -> list[str]:
     """A sum in which one weight dwarfs the others hides little of that client (case: weights 1, 1, 1, 100)."""
     warnings = []
-    for number, group in enumerate(groups):
-        w = np.array([weights[client] for client in group], dtype=np.float64)
+    for number, (a, group) in enumerate(groups):
+        w = np.array([a[client] * weights[client] for client in group], dtype=np.float64)
         if len(w) < 2:
             continue
         effective = float(w.sum() ** 2 / (w**2).sum())
@@ -380,5 +416,6 @@ def joined(first: RoundResult, second: RoundResult) -> RoundResult:
             for stage in (*first.seconds, *second.seconds)
         },
         faults=(*first.faults, *second.faults),
+        complaints=(*first.complaints, *second.complaints),
         silent={**first.silent, **second.silent},
     )

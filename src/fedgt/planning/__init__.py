@@ -13,12 +13,13 @@ from fedgt.planning.graded_search import GradedDesign, certify, search_graded
 from fedgt.planning.margin import Margin, draw_trials, margin, wrong_under_noise
 from fedgt.planning.named_shift import smallest_named_shift
 from fedgt.planning.nested_groups import nested_groups
-from fedgt.planning.picture import draw_tradeoff
+from fedgt.planning.picture import draw_frontier, draw_tradeoff
 from fedgt.planning.plan_file import Plan, make_plan, plan_schema, read_plan, write_plan
 from fedgt.planning.power import Power, detection_power
 from fedgt.planning.rows_frontier import FrontierRow, frontier
 from fedgt.planning.search import RULES, SearchResult, search
 from fedgt.planning.ties import Ties, ties
+from fedgt.planning.with_coefficients import design_with_coefficients
 
 __all__ = [
     "RULES",
@@ -40,7 +41,9 @@ __all__ = [
     "communication",
     "default_design",
     "design_for_absences",
+    "design_with_coefficients",
     "detection_power",
+    "draw_frontier",
     "draw_tradeoff",
     "draw_trials",
     "expected",

@@ -15,7 +15,7 @@ from fedgt.defaults import CLIP, COLLUDERS, FRACTION_BITS
 from fedgt.design import Design, single_group
 from fedgt.errors import ShapeError
 from fedgt.secagg import FixedPoint, Link, RoundPlan, TensorSpec, default_threshold, fit_fixed_point
-from fedgt.secagg.agreement import OpenedGroup, signatures_to_json
+from fedgt.secagg.agreement import OpenedGroup, signatures_to_json, stated_coefficients
 from fedgt.secagg.agreement_log import Head, head_bytes
 from fedgt.secagg.challenge import SEED_BYTES, field_of, pad_bytes
 from fedgt.secagg.frames import pack
@@ -190,7 +190,13 @@ def _attached(plan: RoundPlan) -> dict[str, tuple[int, int]]:
         model=_NO_DIGEST,
         weights=plan.weights,
         groups=tuple(
-            OpenedGroup(group=index, alive=group, dropped=(), keys=_NO_DIGEST)
+            OpenedGroup(
+                group=index,
+                alive=group,
+                dropped=(),
+                keys=_NO_DIGEST,
+                coefficients=stated_coefficients(plan, index, group),
+            )
             for index, group in enumerate(plan.groups)
             if group
         ),

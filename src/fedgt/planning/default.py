@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from fedgt.defaults import NO_LIMIT
-from fedgt.design import Design, named_design, searched_design, searched_designs
+from fedgt.design import AnyDesign, Design, named_design, searched_design, searched_designs
 from fedgt.errors import DesignError
 from fedgt.planning.nested_groups import nested_groups
 from fedgt.planning.power import detection_power
@@ -71,7 +71,7 @@ def default_design(
     for name in _KNOWN[graded].get(clients, ()):  # the most rows first, by rising r
         known = _known(name)
         support = minimum_support(known.matrix, enough=planned)
-        if support is not None and support.lower >= planned and _within(known, largest_share, colluders):
+        if support is not None and support.lower >= planned and within(known, largest_share, colluders):
             return known
     if not graded:
         raise DesignError(
@@ -126,7 +126,7 @@ def _fewest(clients: int, planned: int, largest_share: float, colluders: int) ->
     best = None
     for count in range(FEWEST_ROWS, rows.groups + 1):
         design = rows.first(count).plain
-        if not _within(design, largest_share, colluders):
+        if not within(design, largest_share, colluders):
             break
         best = design
         if detection_power(design.matrix).found >= ENOUGH_POWER:
@@ -145,7 +145,8 @@ def _known(name: str) -> Design:
     return searched_design(name).design.plain if name in searched_designs() else named_design(name)
 
 
-def _within(design: Design, largest_share: float, colluders: int) -> bool:
+def within(design: AnyDesign, largest_share: float, colluders: int) -> bool:
+    """Whether the sums of a design keep the limit of the disclosed share; with too many colluders to try it is not known."""
     if largest_share >= 1.0:
         return True
     if not can_try(design.clients, colluders):

@@ -1,11 +1,18 @@
-"""The trade-off in one picture: wrong clients against secure sums, one line for each r."""
+"""Designs in one picture: wrong clients against secure sums, or what each further sum finds and discloses."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedgt.errors import SpecError
 from fedgt.extras import how_to_install
+from fedgt.planning.rows_frontier import FrontierRow
 from fedgt.planning.search import SearchResult
 from fedgt.text_file import writing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 FORMATS = (".svg", ".png", ".pdf")
 
@@ -44,17 +51,8 @@ def draw_tradeoff(path: Path, result: SearchResult) -> None:
         ...     [path.name for path in Path(folder).iterdir()]
         ['designs.svg']
     """
-    check_picture(path)
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
     demands = result.demands
-    with mpl.rc_context({"svg.hashsalt": "fedgt", "svg.fonttype": "none"}):
-        figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.add_subplot()
+    with _axes_saved_to(path) as axes:
         for r in sorted({one.figures.r for one in result.front}):
             points = [one.figures for one in result.front if one.figures.r == r]
             best: dict[int, float] = {}
@@ -84,6 +82,59 @@ def draw_tradeoff(path: Path, result: SearchResult) -> None:
             f"{demands.evidence} evidence",
             fontsize=10,
         )
+
+
+def draw_frontier(path: Path, lines: Sequence[FrontierRow], *, title: str, chosen: str | None = None) -> None:
+    """Draw what each further sum finds, and what it discloses, as `fedgt design` lists it.
+
+    Args:
+        path: The file; its ending says what kind. The same lines give the same file.
+        lines: What `frontier` returns; at least one.
+        title: Stands above.
+        chosen: The name of the design that has a ring.
+
+    Raises:
+        SpecError: As `check_picture`.
+        OSError: If the file cannot be written.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fedgt.planning import draw_frontier, frontier
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     draw_frontier(Path(folder) / "sums.svg", frontier(8, 2, groups=4), title="8 clients, r = 2")
+        ...     [path.name for path in Path(folder).iterdir()]
+        ['sums.svg']
+    """
+    sums = [one.design.groups for one in lines]
+    with _axes_saved_to(path) as axes:
+        axes.plot(sums, [one.power.found for one in lines], marker="o", markersize=4, label="attackers found")
+        axes.plot(sums, [one.share.mean for one in lines], marker="s", markersize=4, ls="--", label="disclosed, mean")
+        axes.plot(sums, [one.share.largest for one in lines], marker="^", markersize=4, ls=":", label="disclosed, most")
+        for one in lines:
+            if one.design.name == chosen:
+                place = [one.design.groups], [one.power.found]
+                axes.plot(*place, marker="o", markersize=12, fillstyle="none", color="black", lw=0, label="default")
+        axes.set_xlabel("secure sums of a test round")
+        axes.set_ylabel("share")
+        axes.set_ylim(top=1.02)
+        axes.set_title(title, fontsize=10)
+
+
+@contextmanager
+def _axes_saved_to(path: Path) -> "Iterator[Axes]":
+    """Axes to draw on; when the block ends they are in the file, without a date, from 0 on and with a legend."""
+    check_picture(path)
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    with mpl.rc_context({"svg.hashsalt": "fedgt", "svg.fonttype": "none"}):
+        figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.add_subplot()
+        yield axes
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)

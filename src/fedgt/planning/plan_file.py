@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fedgt.decode import Strategy
 from fedgt.defaults import BETA, ERROR_RATE, KAPPA, SILHOUETTE_THRESHOLD
-from fedgt.design import Design, from_matrix
+from fedgt.design import AnyDesign, design_of_rows
 from fedgt.errors import DesignError, SpecError
 from fedgt.ids import require_distinct_ids
 from fedgt.planning.demands import Demands, Evidence
@@ -24,6 +24,7 @@ from fedgt.privacy import minimum_support
 from fedgt.screen import Utility
 from fedgt.secagg.public_keys import require_public_key
 from fedgt.text_file import read_text, write_text
+from fedgt.types import LARGEST_COEFFICIENT
 
 _LARGEST_FILE = 2**24
 _PROOF_STATES = 300_000  # what the proof of r may cost; the writer and the reader of a plan look equally far
@@ -41,9 +42,19 @@ class DesignPart(_Part):
 
     name: str = Field(description="A short name of the design.")
     source: str = Field(description="Where the matrix comes from.")
-    matrix: tuple[tuple[Literal[0, 1], ...], ...] = Field(
-        description="One row per group, one column per client; 1 when the client is in the group."
+    matrix: tuple[tuple[Annotated[int, Field(ge=0, le=LARGEST_COEFFICIENT)], ...], ...] = Field(
+        description="One row per group, one column per client; 1 when the client is in the group, or its coefficient."
     )
+    coefficients: Literal[True] | None = Field(
+        None,
+        description="True if entries above 1 are meant: by such a number a client multiplies its update in the group.",
+    )
+
+    @model_validator(mode="after")
+    def _means_it(self) -> "DesignPart":
+        if not self.coefficients and any(one > 1 for row in self.matrix for one in row):
+            raise ValueError("design.matrix has entries above 1: add design.coefficients = true if they are meant")
+        return self
 
 
 class PrivacyPart(_Part):
@@ -123,10 +134,13 @@ class Plan(_Part):
             if len(self.thresholds) != len(rows):
                 raise ValueError(f"{len(self.thresholds)} thresholds for {len(rows)} groups; one each is needed")
             for group, (threshold, row) in enumerate(zip(self.thresholds, rows, strict=True)):
-                if not sum(row) < 2 * threshold <= 2 * sum(row):
+                size = sum(one > 0 for one in row)
+                if not size < 2 * threshold <= 2 * size:
                     raise ValueError(
-                        f"group {group}: threshold {threshold} of {sum(row)} members; more than half, at most all"
+                        f"group {group}: threshold {threshold} of {size} members; more than half, at most all"
                     )
+        if self.design.coefficients and self.evidence != "graded":
+            raise ValueError("coefficients are for graded evidence; binary outcomes need a matrix of 0 and 1")
         if self.strategy.false_alarm + self.strategy.misdetection >= 1:
             raise ValueError(
                 f"false_alarm {self.strategy.false_alarm:g} and misdetection {self.strategy.misdetection:g} add up to 1 or "
@@ -156,13 +170,18 @@ class Plan(_Part):
         return self
 
     @property
-    def assignment(self) -> Design:
+    def assignment(self) -> AnyDesign:
         """The design as the library uses it.
 
         Raises:
             DesignError: If the matrix is no assignment (rows of different length, an empty group).
         """
-        return from_matrix(self.design.matrix, name=self.design.name, source=self.design.source)
+        return design_of_rows(
+            self.design.matrix,
+            coefficients=bool(self.design.coefficients),
+            name=self.design.name,
+            source=self.design.source,
+        )
 
 
 def make_plan(
@@ -201,7 +220,7 @@ def make_plan(
 
 
 def plan_of(
-    design: Design,
+    design: AnyDesign,
     *,
     privacy: int,
     evidence: Evidence,
@@ -232,12 +251,13 @@ def plan_of(
     )
 
 
-def _design_part(design: Design) -> DesignPart:
+def _design_part(design: AnyDesign) -> DesignPart:
     rows = tuple(tuple(row) for row in design.matrix.tolist())
-    return DesignPart(name=design.name, source=design.source, matrix=rows)
+    more: Literal[True] | None = True if design.matrix.max() > 1 else None
+    return DesignPart(name=design.name, source=design.source, matrix=rows, coefficients=more)
 
 
-def _certificate(design: Design, privacy: int) -> PrivacyPart:
+def _certificate(design: AnyDesign, privacy: int) -> PrivacyPart:
     support = minimum_support(design.matrix, max_states=_PROOF_STATES)
     if support is None or support.lower < privacy:
         raise DesignError(
@@ -336,7 +356,7 @@ def plan_schema() -> Mapping[str, Any]:
     return Plan.model_json_schema()
 
 
-def _require_certificate(plan: Plan, design: Design) -> None:
+def _require_certificate(plan: Plan, design: AnyDesign) -> None:
     """The promise and r are proved again from the matrix; the combination must mix exactly the stated clients."""
     stated = plan.privacy
     support = minimum_support(design.matrix, enough=stated.promised)

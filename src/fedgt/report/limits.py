@@ -65,6 +65,12 @@ def _about_the_test(test: Mapping[str, Any], *, binary: bool, always: bool) -> l
             "Few malicious clients whose poison is weak look like nobody malicious.",
         ]
         said += _about_the_number(test)
+    if test.get("coefficients"):
+        largest = max(one for row in test["coefficients"] for one in row)
+        said.append(
+            f"In the sums of the test clients counted differently: each update was multiplied by a whole number up to "
+            f"{largest}, which everybody knew. The privacy number and the shares count these real rows."
+        )
     if "?" in test["outcomes"]:
         said.append(
             "Some groups have no outcome. What their members did in the test round shows only in their other groups."

@@ -16,6 +16,7 @@ from fedgt import strict_json
 from fedgt.errors import ProtocolError, SignatureError, SpecError
 from fedgt.foreign_text import plain
 from fedgt.ids import require_id
+from fedgt.secagg.coefficients import plain_or, require_coefficients
 from fedgt.secagg.identity import SIGNATURE_BYTES, Identity, Registry, verify
 from fedgt.secagg.plan import RoundPlan
 
@@ -57,12 +58,14 @@ class OpenedGroup:
         alive: The clients whose vectors are in the sum, in the order of the plan.
         dropped: Those that have shared and sent no vector.
         keys: SHA-256 of the public keys of both, so that nobody has shown two peers different keys.
+        coefficients: Of those alive, in the same order; empty if all are 1.
     """
 
     group: int
     alive: tuple[str, ...]
     dropped: tuple[str, ...]
     keys: str
+    coefficients: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Check; it may come from a message."""
@@ -73,6 +76,14 @@ class OpenedGroup:
             require_id(name, "client id")
         if not self.alive or len(set(names)) != len(names):
             raise SpecError(f"group {self.group}: somebody must be alive, and nobody may be named twice")
+        if self.coefficients and plain_or([self.coefficients]) == ():
+            raise SpecError(f"group {self.group}: coefficients that are all 1 are left out of an agreement")
+        require_coefficients([self.alive], [self.coefficients] if self.coefficients else (), "mean")
+
+    @property
+    def factors(self) -> dict[str, int]:
+        """Client -> coefficient, of those alive."""
+        return dict(zip(self.alive, self.coefficients or (1,) * len(self.alive), strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +160,7 @@ class Link:
     @property
     def rows(self) -> tuple[Row, ...]:
         """The sums as client -> real weight, for the accounts."""
-        return rows_of(self.task, self.plan, self.weights, [(one.group, one.alive) for one in self.groups])
+        return rows_of(self.task, self.plan, self.weights, [one.factors for one in self.groups])
 
     def require_plan(self, plan: RoundPlan) -> None:
         """Check that these are sums of a plan, with its weights.
@@ -172,6 +183,9 @@ class Link:
                 raise ProtocolError(
                     f"the agreement names others in group {one.group} than the plan, or in another order"
                 )
+            factors = plan.factors(one.group)
+            if any(factors[client] != factor for client, factor in one.factors.items()):
+                raise ProtocolError(f"the agreement has other coefficients in group {one.group} than the plan")
             if len(one.alive) < plan.thresholds[one.group]:
                 raise ProtocolError(f"group {one.group} is to be opened over fewer clients than its threshold")
 
@@ -187,7 +201,10 @@ class Link:
             "task": self.task,
             "model": self.model,
             "weights": dict(self.weights),
-            "groups": [[one.group, one.alive, one.dropped, one.keys] for one in self.groups],
+            "groups": [
+                [one.group, one.alive, one.dropped, one.keys, *([one.coefficients] if one.coefficients else [])]
+                for one in self.groups
+            ],
         }
         return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
@@ -202,8 +219,14 @@ class Link:
         try:
             raw: dict[str, Any] = strict_json.parse(text)
             groups = tuple(
-                OpenedGroup(group=group, alive=tuple(alive), dropped=tuple(dropped), keys=keys)
-                for group, alive, dropped, keys in raw.pop("groups")
+                OpenedGroup(
+                    group=group,
+                    alive=tuple(alive),
+                    dropped=tuple(dropped),
+                    keys=keys,
+                    coefficients=tuple(more[0]) if more else (),
+                )
+                for group, alive, dropped, keys, *more in raw.pop("groups")
             )
             link = cls(groups=groups, **raw)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -225,9 +248,7 @@ class Link:
         verify(registry.client_key(client), "agreement", bytes.fromhex(self.digest), signature, signer=client)
 
 
-def rows_of(
-    task: str, plan: str, weights: Mapping[str, int], groups: Iterable[tuple[int, Sequence[str]]]
-) -> tuple[Row, ...]:
+def rows_of(task: str, plan: str, weights: Mapping[str, int], groups: Iterable[Mapping[str, int]]) -> tuple[Row, ...]:
     """Sums as client -> real weight.
 
     Of a Weiszfeld sum only the clients know the weights. They are those of the mean times one factor for each client, the
@@ -238,10 +259,10 @@ def rows_of(
         task: Of the plan.
         plan: Its digest; factors in general position follow from it, the same for everybody.
         weights: Client -> weight.
-        groups: (number of the group, who is in it); empty groups are left out.
+        groups: Of each sum, client -> coefficient; empty groups are left out.
     """
-    chosen = [group for _, group in groups if group]
-    rows: list[Row] = [{client: float(weights[client]) for client in group} for group in chosen]
+    chosen = [group for group in groups if group]
+    rows: list[Row] = [{client: float(weights[client] * a) for client, a in group.items()} for group in chosen]
     if task != "mean":
         factors = {client: _general(plan, client) for group in chosen for client in group}
         rows += [{client: float(weights[client] * factors[client]) for client in group} for group in chosen]
@@ -250,8 +271,15 @@ def rows_of(
 
 def planned_rows(plan: RoundPlan, *, since: int = 0) -> tuple[Row, ...]:
     """The sums of a plan, from a stage on, if nobody drops, as client -> real weight."""
-    start = plan.of_stage(since).start
-    return rows_of(plan.task, plan.digest, plan.weights, list(enumerate(plan.groups))[start:])
+    numbers = range(plan.of_stage(since).start, len(plan.groups))
+    return rows_of(plan.task, plan.digest, plan.weights, map(plan.factors, numbers))
+
+
+def stated_coefficients(plan: RoundPlan, group: int, alive: Sequence[str]) -> tuple[int, ...]:
+    """Those of the clients that are alive in a group, as an agreement states them: none if all are 1."""
+    factors = plan.factors(group)
+    found = plain_or([[factors[client] for client in alive]])
+    return found[0] if found else ()
 
 
 def valid_signatures(link: Link, registry: Registry, signatures: Mapping[str, bytes]) -> dict[str, bytes]:

@@ -1,6 +1,6 @@
 """What opened sums show about their members: that at least one has broken the rules. Such sums are none."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,10 +18,11 @@ class Fault:
     """What groups show together: at least one of these clients has broken the rules, and nothing says which.
 
     Attributes:
-        kind: "parcels": a member cannot read the shares of a peer, or says so. "range": the sum is one that its members
-            cannot reach. "vectors": no vector of each client, the same in all its groups, fits the sums and the answers.
-        groups: The groups; their sums are erased.
-        suspects: Everybody in them, sorted.
+        kind: "complaint": one of the two has dealt shares that cannot be read, or the other says so falsely. "parcels": of
+            such complaints there are too many in a group to open it. "range": the sum is one that its members cannot reach.
+            "vectors": no vector of each client, the same in all its groups, fits the sums and the answers.
+        groups: The groups. Their sums are erased, but for complaints, which by themselves cost nothing.
+        suspects: The two of a complaint; of another fault everybody in the groups, sorted.
 
     Examples:
         >>> from fedgt.secagg import Fault
@@ -30,26 +31,52 @@ class Fault:
         ('ada', 'bob', 'cleo')
     """
 
-    kind: Literal["parcels", "range", "vectors"]
+    kind: Literal["complaint", "parcels", "range", "vectors"]
     groups: tuple[int, ...]
     suspects: tuple[str, ...]
 
+    @property
+    def erases(self) -> bool:
+        """Whether the sums of the groups are erased."""
+        return self.kind != "complaint"
 
-def erase_unreadable(groups: Sequence[ServerGroup]) -> tuple[Fault, ...]:
-    """Give up the groups in which somebody cannot read its shares. Whether the dealer or the receiver lies, nobody can say.
 
-    Without the one who complains the group could go on. Then a dealer could choose whose updates are in the sums beside its
-    own, and a victim would look like a client that has fallen silent.
+def complaints(groups: Sequence[ServerGroup]) -> tuple[Fault, ...]:
+    """Who cannot read whose shares, or says so: one fault for each two clients. Which of them lies, nobody can say.
 
     Args:
-        groups: All groups of a plan, when all vectors have arrived.
+        groups: All groups of a stage, when all vectors have arrived.
+    """
+    pairs: dict[tuple[str, ...], list[int]] = {}
+    for group in groups:
+        for dealer, holders in group.complaints.items():
+            for holder in holders:
+                pair = tuple(sorted((group.clients[dealer], group.clients[holder])))
+                pairs.setdefault(pair, []).append(group.index)
+    return tuple(
+        Fault(kind="complaint", groups=tuple(sorted(set(where))), suspects=pair)
+        for pair, where in sorted(pairs.items())
+    )
+
+
+def erase_unreadable(groups: Sequence[ServerGroup], there: Mapping[int, Collection[int]]) -> tuple[Fault, ...]:
+    """Give up the groups that could be opened if nobody complained of shares.
+
+    So are those in which somebody takes no part because it can read too few. Without it the group could go on, but then
+    dealers could choose whose updates are in the sums beside their own.
+
+    Args:
+        groups: Those that may still be opened.
+        there: Group -> who can still release shares in it, by position.
     """
     faults = []
     for group in groups:
-        if group.complaints:
-            group.reason = group.reason or (
-                f"masked: {', '.join(group.complaints)} cannot read a peer's shares: at least one of the members has broken "
-                "the rules"
+        here = there[group.index]
+        short = [dealer for dealer in group.sharers if len(group.holders(dealer, here)) < group.threshold <= len(here)]
+        if short or group.refusing:
+            names = ", ".join(group.clients[position] for position in short or sorted(group.complaints))
+            group.reason = (
+                f"masked: too many members cannot read the shares of {names}: at least one has broken the rules"
             )
             suspects = (group.clients[position] for position in group.sharers)
             faults.append(Fault(kind="parcels", groups=(group.index,), suspects=tuple(sorted(suspects))))
@@ -71,22 +98,23 @@ def erase_faulty(
     faults = []
     for group in _open(groups[plan.of_stage(stage).start :]):
         try:
-            require_range(plan, group.total, _members(group))  # type: ignore[arg-type]
+            require_range(plan, group.index, group.total, group.members)  # type: ignore[arg-type]
         except ProtocolError as error:
             group.reason = f"unmask: {error}"
-            faults.append(Fault(kind="range", groups=(group.index,), suspects=tuple(sorted(_members(group)))))
+            faults.append(Fault(kind="range", groups=(group.index,), suspects=tuple(sorted(group.members))))
     if not plan.challenges:
         return tuple(faults)
     opened = {group.index: group for group in _open(groups)}
     sums = products(plan, seed, [signed(group.total) for group in opened.values() if group.total is not None])
     equations = {
         index: Equation(
-            coefficients=dict.fromkeys(_members(group), 1), value=product + group.pads[stage - plan.stage_of(index)]
+            coefficients={client: a for client, a in plan.factors(index).items() if client in group.members},
+            value=product + group.pads[stage - plan.stage_of(index)],
         )
         for (index, group), product in zip(opened.items(), sums, strict=True)
     }
     for misfit in misfits(field_for(plan.reach), equations, answers):
-        suspects = sorted({client for index in misfit for client in _members(opened[index])})
+        suspects = sorted({client for index in misfit for client in opened[index].members})
         faults.append(Fault(kind="vectors", groups=misfit, suspects=tuple(suspects)))
         where = "this sum does" if len(misfit) == 1 else f"the sums of groups {', '.join(map(str, misfit))} do"
         for index in misfit:
@@ -113,10 +141,10 @@ def strike(plan: RoundPlan, groups: Sequence[ServerGroup], stage: int) -> tuple[
     """
     now = plan.of_stage(stage)
     due = {client for index in now for client in plan.groups[index]}
-    seen = {client for group in _open(groups) if group.index in now for client in _members(group)}
+    seen = {client for group in _open(groups) if group.index in now for client in group.members}
     struck = []
     for group in _open(groups[: now.start]):
-        if missing := sorted(set(_members(group)) & due - seen):
+        if missing := sorted(set(group.members) & due - seen):
             group.reason = (
                 f"struck: {', '.join(missing)} is in no open sum of stage {stage + 1}, so nothing shows that this sum holds "
                 "the same vector"
@@ -127,7 +155,3 @@ def strike(plan: RoundPlan, groups: Sequence[ServerGroup], stage: int) -> tuple[
 
 def _open(groups: Sequence[ServerGroup]) -> list[ServerGroup]:
     return [group for group in groups if not group.reason and group.total is not None]
-
-
-def _members(group: ServerGroup) -> tuple[str, ...]:
-    return tuple(group.clients[position] for position in group.alive)

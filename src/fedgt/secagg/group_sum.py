@@ -20,10 +20,10 @@ class GroupSum:
         dropped: Client -> "stage: reason". One that left at the unmask is in `members` as well: its input was in.
         status: "open", or "erased": there is no sum.
         reason: Why the group is erased; empty if it is open.
-        total: Tensor name -> float64 array, the sum of weight * update over the members (task "weiszfeld": of
-            beta * update); None if erased.
-        weight: The sum of the members' weights.
-        clipped: How many entries the members clipped, together; 0 if erased.
+        total: Tensor name -> float64 array, the sum of weight * update over the members, times their coefficients in the
+            group (task "weiszfeld": of beta * update); None if erased.
+        weight: The sum of the members' weights, times their coefficients.
+        clipped: How many entries the members clipped, together, times their coefficients; 0 if erased.
         beta_total: The sum of the Weiszfeld weights beta; None for task "mean" or if erased.
         faults: Client -> what it has provably done wrong when the group was opened, such as releasing a false share.
 

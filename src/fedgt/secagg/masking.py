@@ -1,6 +1,9 @@
-"""A client's reply of the masked stage: its one vector, masked once for each of its groups, in the message that is sent."""
+"""A client's reply of the masked stage: its one vector, masked once for each of its groups, in the message that is sent.
 
-from collections.abc import Iterable, Mapping, Sequence
+With coefficients it is multiplied first, and so are its pads: a piece at a time, while it is in the cache.
+"""
+
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from cryptography.hazmat.primitives.poly1305 import Poly1305
@@ -13,7 +16,7 @@ from fedgt.secagg.masks import CHUNK_BYTES, MaskStream, mask_scratch, pad_masks
 from fedgt.secagg.membership import Membership
 from fedgt.secagg.messages import masked_message
 from fedgt.secagg.plan import RoundPlan
-from fedgt.secagg.vector import Tensors, client_chunks, signed
+from fedgt.secagg.vector import Tensors, client_chunks, scaled, signed
 
 
 def masked_reply(
@@ -21,7 +24,7 @@ def masked_reply(
     client: str,
     groups: Mapping[int, Membership],
     refused: Mapping[int, str],
-    unreadable: Sequence[int],
+    unreadable: Mapping[int, tuple[int, ...]],
     update: Tensors | Committed,
     center: Tensors | None,
     base: Tensors | None,
@@ -38,7 +41,7 @@ def masked_reply(
         client: Who replies.
         groups: The groups that get a vector.
         refused: The others, and why.
-        unreadable: Those of them in which a peer's shares cannot be read.
+        unreadable: Group -> the peers whose shares cannot be read, by position.
         update: As in `ClientSession.masked`; in a later stage what the client has committed to.
         center: As in `ClientSession.masked`.
         base: As in `ClientSession.masked`.
@@ -54,6 +57,7 @@ def masked_reply(
         return client_chunks(plan, client, update, center, base=base, wary=identity is not None)
 
     masks = {index: one.masks() for index, one in groups.items()}
+    factors = {index: plan.factors(index)[client] for index in groups}
     streams = {
         index: [MaskStream(seeds, subtract=subtract) for seeds, subtract in some] for index, some in masks.items()
     }
@@ -61,6 +65,7 @@ def masked_reply(
     def fill(vectors: Mapping[int, RingArray]) -> Mapping[int, bytes]:
         # Piece by piece, so that each is encoded once and meets all its masks while it is in the cache.
         scratch = mask_scratch()
+        memory = np.empty(CHUNK_BYTES // plan.encoding.dtype.itemsize, dtype=plan.encoding.dtype)
         tags = {group: Poly1305(groups[group].tag_key) for group in vectors if identity is not None}
         for start, levels in chunks():
             if committed is not None:
@@ -68,7 +73,7 @@ def masked_reply(
             for group, vector in vectors.items():
                 chunk = vector[start : start + levels.size]
                 first, *others = streams[group]
-                first.apply(chunk, scratch, source=levels)
+                first.apply(chunk, scratch, source=scaled(levels, factors[group], memory))
                 for stream in others:
                     stream.apply(chunk, scratch)
                 if group in tags:
@@ -77,7 +82,8 @@ def masked_reply(
         for group in vectors:
             ends[group] = b""
             if chosen is not None and committed is not None:
-                ends[group] = _masked(chosen, [committed.pads[lane] for lane in lanes(plan, group)], masks[group])
+                pads = [factors[group] * committed.pads[lane] for lane in lanes(plan, group)]
+                ends[group] = _masked(chosen, pads, masks[group])
             if group in tags:
                 tags[group].update(ends[group])
                 ends[group] += tags[group].finalize()

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, cast
@@ -21,6 +21,7 @@ from fedgt.defaults import COLLUDERS
 from fedgt.errors import ModulusOverflowError, ProtocolError, SpecError
 from fedgt.foreign_text import plain
 from fedgt.ids import require_distinct_ids, require_id, require_name
+from fedgt.secagg.coefficients import plain_or, require_coefficients
 from fedgt.secagg.fixed_point import FixedPoint
 from fedgt.secagg.plan_stages import is_digest, require_stages
 from fedgt.types import require_model
@@ -147,6 +148,8 @@ class RoundPlan:
             later stage is opened only if it is asked for, and everybody in it is in the first stage, too.
         challenges: Per stage, the hash of the seed of the question that every client answers about its vector (decision
             0021), 64 hexadecimal digits; empty asks none. `secure_sums` fills them in where a client is in two groups.
+        coefficients: Per group, by which whole number each of its clients multiplies its vector before it is masked, in the
+            order of the group (decision 0030). Only for the mean; empty multiplies nothing.
 
     Raises:
         SpecError: If anything above does not hold.
@@ -185,7 +188,10 @@ class RoundPlan:
     inputs: Mapping[str, str] = field(default_factory=dict)
     stages: tuple[int, ...] = ()
     challenges: tuple[str, ...] = ()
+    coefficients: tuple[tuple[int, ...], ...] = ()
     _canonical: bytes = field(init=False, repr=False, compare=False)
+    _factors: tuple[Mapping[str, int], ...] = field(init=False, repr=False, compare=False)
+    _largest: tuple[int, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Freeze and check everything, then fix the canonical bytes."""
@@ -194,6 +200,7 @@ class RoundPlan:
         object.__setattr__(self, "tensors", tuple(self.tensors))
         object.__setattr__(self, "stages", tuple(self.stages) or (len(self.groups),))
         object.__setattr__(self, "challenges", tuple(self.challenges))
+        object.__setattr__(self, "coefficients", plain_or(self.coefficients))
         require_id(self.run, "run")
         require_id(self.purpose, "purpose")
         if type(self.round) is not int or self.round < 0:
@@ -201,7 +208,9 @@ class RoundPlan:
         self._check_inputs()
         self._check_groups()
         require_stages(self.groups, self.stages, self.challenges)
+        require_coefficients(self.groups, self.coefficients, self.task)
         self._check_weights()
+        self._weigh()
         self._check_tensors()
         self._check_task()
         self._check_ring()
@@ -239,6 +248,17 @@ class RoundPlan:
         chosen = {client: int(self.weights[client]) for client in self.clients}
         object.__setattr__(self, "weights", MappingProxyType(chosen))
 
+    def _weigh(self) -> None:
+        """Work out once what is asked for again and again: the coefficients by name, and what the largest sums are."""
+        rows = self.coefficients or tuple((1,) * len(group) for group in self.groups)
+        factors = tuple(
+            MappingProxyType(dict(zip(group, row, strict=True))) for group, row in zip(self.groups, rows, strict=True)
+        )
+        object.__setattr__(self, "_factors", factors)
+        sums = [(self.weight_of(number, group), self.times(number, group)) for number, group in enumerate(self.groups)]
+        heaviest, most = (max(values) for values in zip(*sums, strict=True)) if sums else (0, 0)
+        object.__setattr__(self, "_largest", (heaviest or 1, most))
+
     def _check_tensors(self) -> None:
         names = [tensor.name for tensor in self.tensors]
         if len(set(names)) != len(names):
@@ -264,13 +284,14 @@ class RoundPlan:
             )
 
     def _check_ring(self) -> None:
-        for group in self.groups:
+        for number, group in enumerate(self.groups):
+            times = self.times(number, group)
             # In a Weiszfeld sum the weights are inside the real numbers: each entry counts once.
-            total = len(group) if self.task == "weiszfeld" else sum(self.weights[client] for client in group)
-            self.encoding.require_room(total)
-            if self.entries * len(group) > self.encoding.capacity:
+            self.encoding.require_room(len(group) if self.task == "weiszfeld" else self.weight_of(number, group))
+            if self.entries * times > self.encoding.capacity:
+                what = f"{len(group)} clients" if times == len(group) else f"coefficients that add up to {times}"
                 raise ModulusOverflowError(
-                    f"{self.entries} entries x {len(group)} clients may all be clipped, above "
+                    f"{self.entries} entries x {what} may all be clipped, above "
                     f"2^{self.encoding.ring_bits - 1} - 1 = {self.encoding.capacity}: use the 64-bit ring"
                 )
 
@@ -289,17 +310,31 @@ class RoundPlan:
         """The length of the masked vector: the entries, the Weiszfeld weight if any, the clipped count."""
         return self.entries + (2 if self.task == "weiszfeld" else 1)
 
+    def factors(self, group: int) -> Mapping[str, int]:
+        """Client -> by which whole number it multiplies its vector in a group, in the order of the group."""
+        return self._factors[group]
+
+    def times(self, group: int, members: Collection[str]) -> int:
+        """How many vectors a sum over these members of a group counts like: the sum of their coefficients."""
+        factors = self.factors(group)
+        return sum(factors[client] for client in members)
+
+    def weight_of(self, group: int, members: Collection[str]) -> int:
+        """The weight of a sum over these members of a group: of each its weight times its coefficient."""
+        factors = self.factors(group)
+        return sum(factors[client] * self.weights[client] for client in members)
+
     @property
     def heaviest(self) -> int:
-        """The largest sum of weights of any group, at least 1."""
-        return max((sum(self.weights[client] for client in group) for group in self.groups), default=1) or 1
+        """The largest weight of the sum of any group, at least 1."""
+        return self._largest[0]
 
     @property
     def reach(self) -> int:
         """The largest magnitude that an entry of an honest sum can have."""
-        members = max(map(len, self.groups), default=0)
-        weight = members if self.task == "weiszfeld" else self.heaviest
-        return max(self.encoding.largest * weight, self.entries * members, 1)
+        heaviest, times = self._largest
+        weight = times if self.task == "weiszfeld" else heaviest
+        return max(self.encoding.largest * weight, self.entries * times, 1)
 
     def of_stage(self, stage: int) -> range:
         """The numbers of the groups that a stage opens, the first stage is 0."""
@@ -353,6 +388,7 @@ class RoundPlan:
                 inputs=dict(raw["inputs"]),
                 stages=tuple(raw["stages"]),
                 challenges=tuple(raw["challenges"]),
+                coefficients=tuple(tuple(row) for row in raw.get("coefficients", ())),
             )
             same = plan.to_json() == bytes(payload)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
@@ -364,7 +400,7 @@ class RoundPlan:
 
 def _canonical_json(plan: RoundPlan) -> bytes:
     encoding = plan.encoding
-    content = {
+    content: dict[str, object] = {
         "run": plan.run,
         "round": plan.round,
         "purpose": plan.purpose,
@@ -385,4 +421,6 @@ def _canonical_json(plan: RoundPlan) -> bytes:
         "stages": plan.stages,
         "challenges": plan.challenges,
     }
+    if plan.coefficients:
+        content["coefficients"] = plan.coefficients
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()

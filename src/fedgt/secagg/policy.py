@@ -120,10 +120,12 @@ class ClientPolicy:
             return reason
         if threshold < self.minimum_threshold:
             return f"threshold {threshold} is below this client's minimum_threshold {self.minimum_threshold}"
-        peers = [plan.weights[member] for member in members if member != client]
-        if peers and plan.weights[client] * len(peers) > self.largest_weight_ratio * sum(peers):
+        weights = {member: a * plan.weights[member] for member, a in plan.factors(group).items()}
+        own = weights.pop(client, 0)
+        peers = list(weights.values())
+        if peers and own * len(peers) > self.largest_weight_ratio * sum(peers):
             return (
-                f"weight {plan.weights[client]} is more than {self.largest_weight_ratio:g} times the mean of its peers: "
+                f"weight {own} is more than {self.largest_weight_ratio:g} times the mean of its peers: "
                 "this client would be nearly visible in the sum"
             )
         return None

@@ -10,6 +10,7 @@ from typing import Any
 from fedgt.defaults import NO_LIMIT
 from fedgt.errors import PolicyError, SpecError
 from fedgt.ids import require_distinct_ids, require_id
+from fedgt.secagg.coefficients import plain_or, require_coefficients
 from fedgt.secagg.plan import RoundPlan, TensorSpec
 
 
@@ -27,13 +28,16 @@ class RunTerms:
             row i only, and no more rows exist. None if the design is not pinned, as when the terms come from a first plan,
             in which clients may be absent.
         thresholds: Per row, the smallest threshold. None as for groups.
+        coefficients: Per row, those of its clients in its order, as in a plan; empty if all are 1. A plan with one group
+            has none then. They are pinned with the groups.
         privacy: The promise r, as in `ClientPolicy`; 0 leaves it to each client.
         privacy_over_runs: As in `ClientPolicy`.
         largest_share: As in `ClientPolicy`; 1 leaves it to each client.
         colluders: How many clients may help a server that lies; a plan must allow for as many.
 
     Raises:
-        SpecError: If groups come without thresholds or the reverse; if a name cannot be an id, or two look alike.
+        SpecError: If groups come without thresholds or the reverse, or coefficients do not fit the groups; if a name cannot
+            be an id, or two look alike.
 
     Examples:
         >>> import numpy as np
@@ -61,14 +65,17 @@ class RunTerms:
     privacy_over_runs: int = 0
     largest_share: float = NO_LIMIT
     colluders: int = 0
+    coefficients: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         """Freeze and check."""
         object.__setattr__(self, "weights", MappingProxyType(dict(self.weights)))
+        object.__setattr__(self, "coefficients", plain_or(self.coefficients))
         require_id(self.run, "run")
         require_distinct_ids({*self.weights, *(client for group in self.groups or () for client in group)})
         if (self.groups is None) != (self.thresholds is None) or len(self.groups or ()) != len(self.thresholds or ()):
             raise SpecError("groups and thresholds of the terms belong together: give one threshold per group")
+        require_coefficients(self.groups or (), self.coefficients, "mean")
         if not 0 < self.largest_share <= 1:
             raise SpecError(
                 f"largest_share of the terms is {self.largest_share!r:.40}; above 0, and at most 1, is needed"
@@ -85,6 +92,7 @@ class RunTerms:
             tensors=plan.tensors,
             groups=plan.groups if design else None,
             thresholds=plan.thresholds if design else None,
+            coefficients=plan.coefficients if design else (),
             colluders=plan.colluders if design else 0,
         )
 
@@ -95,7 +103,7 @@ class RunTerms:
 
     def to_json(self) -> dict[str, Any]:
         """The terms as JSON values, for a file."""
-        return {
+        content: dict[str, Any] = {
             "run": self.run,
             "weights": dict(self.weights),
             "clip": float(self.clip),
@@ -108,6 +116,9 @@ class RunTerms:
             "largest_share": float(self.largest_share),
             "colluders": self.colluders,
         }
+        if self.coefficients:
+            content["coefficients"] = [list(row) for row in self.coefficients]
+        return content
 
     def require(self, plan: RoundPlan) -> None:
         """Refuse a plan that departs from the terms.
@@ -136,8 +147,12 @@ class RunTerms:
                 raise PolicyError(f"the weight of {client} changed: agreed {self.weights[client]}, now {weight}")
         if plan.colluders < self.colluders:
             raise PolicyError(f"the terms allow for {self.colluders} colluders, the plan for {plan.colluders}")
-        if len(plan.groups) > 1 and self.groups is not None and self.thresholds is not None:
+        if self.groups is None or self.thresholds is None:
+            return
+        if len(plan.groups) > 1:
             self._require_design(plan, self.groups, self.thresholds)
+        elif plan.coefficients:
+            raise PolicyError("the agreed design has coefficients for its own groups only, the plan for a single sum")
 
     def _require_design(self, plan: RoundPlan, rows: tuple[tuple[str, ...], ...], thresholds: tuple[int, ...]) -> None:
         if len(plan.groups) != len(rows):
@@ -145,6 +160,9 @@ class RunTerms:
         for index, (group, row) in enumerate(zip(plan.groups, rows, strict=True)):
             if strangers := sorted(set(group) - set(row)):
                 raise PolicyError(f"the design changed: {', '.join(strangers)} does not belong to group {index}")
+            agreed = dict(zip(row, self.coefficients[index] if self.coefficients else (1,) * len(row), strict=True))
+            if changed := sorted(client for client, a in plan.factors(index).items() if agreed[client] != a):
+                raise PolicyError(f"the coefficients of group {index} changed: of {', '.join(changed)}")
             # Absent clients shrink a group; its threshold may shrink with it, but not as a fraction.
             if plan.thresholds[index] * len(row) < thresholds[index] * len(group):
                 raise PolicyError(

@@ -3,7 +3,8 @@
 "mean":      weight * u (entries)                     | clipped count
 "weiszfeld": beta * u (entries)  | beta               | clipped count
 
-It is one vector for each client, the same in all its groups: `fedgt.secagg.consistency` checks that it is.
+It is one vector for each client, the same in all its groups: `fedgt.secagg.consistency` checks that it is. In a group with
+coefficients the whole vector is multiplied, the count as well.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -152,13 +153,28 @@ def signed(levels: RingArray) -> IntArray:
     return levels.view(f"<i{levels.itemsize}")
 
 
-def require_range(plan: RoundPlan, total: RingArray, members: Iterable[str]) -> None:
+def scaled(levels: RingArray, factor: int, memory: RingArray) -> RingArray:
+    """The vector times a whole number, modulo the ring; the same array if that is 1.
+
+    Args:
+        levels: ring[piece].
+        factor: The coefficient of the client in a group.
+        memory: ring of at least that length; what is returned lies in it.
+    """
+    if factor == 1:
+        return levels
+    product: RingArray = np.multiply(levels, levels.dtype.type(factor), out=memory[: levels.size])
+    return product
+
+
+def require_range(plan: RoundPlan, group: int, total: RingArray, members: Iterable[str]) -> None:
     """Check that an unmasked sum is one that its members can reach: whatever else it is, one of them has lied.
 
     One member may still use the range of its whole group.
 
     Args:
         plan: The plan.
+        group: Its number.
         total: ring[plan.length].
         members: Whose vectors are in it.
 
@@ -166,7 +182,7 @@ def require_range(plan: RoundPlan, total: RingArray, members: Iterable[str]) -> 
         ProtocolError: With what is out of range.
     """
     names = tuple(members)
-    weight = len(names) if plan.task == "weiszfeld" else sum(plan.weights[name] for name in names)
+    weight = len(names) if plan.task == "weiszfeld" else plan.weight_of(group, names)
     reach = plan.encoding.largest * weight
     values = signed(total[:-1])
     # Not by absolute values: the most negative integer has none.
@@ -176,10 +192,10 @@ def require_range(plan: RoundPlan, total: RingArray, members: Iterable[str]) -> 
             f"{outside} of {values.size} entries are beyond what its members can reach: at least one of them has sent what "
             "no client of this protocol sends"
         )
-    if int(total[-1]) > plan.entries * len(names):
+    most = plan.entries * plan.times(group, names)
+    if int(total[-1]) > most:
         raise ProtocolError(
-            f"{int(total[-1])} clipped entries are counted, its members have {plan.entries * len(names)}: at least one of "
-            "them has lied"
+            f"{int(total[-1])} clipped entries are counted, its members have {most}: at least one of them has lied"
         )
 
 

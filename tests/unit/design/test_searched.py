@@ -63,8 +63,8 @@ def test_a_design_without_coefficients_is_a_plain_one() -> None:
     ("matrix", "stages", "message"),
     [
         ([[1, 1], [0, 0]], (2,), "group 1 has no members"),
-        ([[1, -1]], (1,), "from 0 to 65535"),
-        ([[1, 1 << 16]], (1,), "from 0 to 65535"),
+        ([[1, -1]], (1,), "from 0 to 255"),
+        ([[1, 256]], (1,), "from 0 to 255"),
         ([[1, 1]], (2,), "add up to 1"),
         ([[1, 1]], (1, 0), "add up to 1"),
         ([1, 1], (1,), "got shape"),

@@ -1,5 +1,7 @@
 """What a test round costs, against the bytes that real rounds carry and the paper's own count."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -39,7 +41,10 @@ def plan_of(design: Design, names: str, ring_bits: int = 32) -> RoundPlan:
 @pytest.mark.parametrize("signed", [True, False])
 @pytest.mark.parametrize("ring_bits", [32, 64])
 @pytest.mark.parametrize("design", [UNEVEN, named_design("bch-15x8")], ids=["uneven", "bch"])
-def test_the_counted_bytes_are_those_of_a_real_round(design: Design, ring_bits: int, signed: bool) -> None:
+@pytest.mark.parametrize("coefficient", [1, 12])
+def test_the_counted_bytes_are_those_of_a_real_round(
+    design: Design, ring_bits: int, signed: bool, coefficient: int
+) -> None:
     names = "abcdefghijklmno"[: design.clients]
     consortium = Consortium.of(names)
     transport = LocalTransport(
@@ -49,6 +54,9 @@ def test_the_counted_bytes_are_those_of_a_real_round(design: Design, ring_bits: 
         }
     )
     plan = plan_of(design, names, ring_bits)
+    rows = [[1] * len(group) for group in plan.groups]
+    rows[0][0] = coefficient
+    plan = replace(plan, coefficients=tuple(map(tuple, rows)))
     found = secure_sums(
         transport,
         plan,
