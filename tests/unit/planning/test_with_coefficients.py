@@ -49,6 +49,19 @@ def test_without_two_groups_there_is_no_test_and_it_says_what_is_possible(client
         frontier(clients, privacy, coefficients=True)
 
 
+@pytest.mark.parametrize(("clients", "privacy"), [(6, 3), (14, 7)])
+def test_two_groups_of_half_the_clients_need_coefficients_and_the_plain_default_says_so(
+    clients: int, privacy: int
+) -> None:
+    with pytest.raises(DesignError, match=r"keep it \(design\.coefficients = true\)"):
+        default_design(clients, graded=True, privacy=privacy)
+    found = design_with_coefficients(clients, privacy=privacy)
+    assert found.groups >= 4
+    with pytest.raises(DesignError) as refused:
+        default_design(8, graded=True, privacy=5)
+    assert "coefficients" not in str(refused.value)
+
+
 def test_the_frontier_with_coefficients_reaches_the_bound() -> None:
     lines = frontier(8, 3, coefficients=True)
     assert [line.design.groups for line in lines] == [2, 3, 4, 5, 6]
