@@ -180,6 +180,7 @@ def documented(command: str) -> set[str]:
         ("privacy", ["privacy", "--matrix", "A.csv"]),
         ("decode", ["decode", "--matrix", "A.csv", "--outcomes", "11010000", "--strategy", "ranked", "--explain"]),
         ("new", ["new", "flower-app", "app", "--sites", "8"]),
+        ("new", ["new", "nvflare-app", "flare-app", "--sites", "8"]),
         ("keygen", ["keygen", "site-1", "--key", "site-1.pem"]),
         ("doctor", ["doctor"]),
     ],

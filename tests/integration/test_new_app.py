@@ -1,15 +1,16 @@
-"""What `fedgt new` writes runs as it is: in this process, and over SuperNodes with TLS to the report."""
+"""What `fedgt new` writes runs as it is: in this process, and on each engine to the report."""
 
 import importlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tomllib
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -17,10 +18,11 @@ import pytest
 from fedgt import FederationRun, ScreenSettings, Validation
 from fedgt.errors import DesignError, SpecError
 from fedgt.planning import read_plan
-from fedgt.scaffold import FRAMEWORKS, Answers, Framework, write_flower_app
+from fedgt.scaffold import FRAMEWORKS, Answers, Engine, Framework, write_app
 from site_of_app import LocalSite, end_processes
 
 SITES = tuple(f"site-{number}" for number in range(1, 11))
+ENGINES: tuple[Engine, ...] = get_args(Engine)
 
 
 def answers(**changes: Any) -> Answers:
@@ -52,7 +54,7 @@ def test_the_broken_site_of_the_rehearsal_is_named_whatever_the_framework(
 ) -> None:
     if framework == "torch" and find_spec("torch") is None:
         pytest.skip("needs torch: make test-torch")
-    write_flower_app(tmp_path, answers(framework=framework, sites=SITES[:count]))
+    write_app(tmp_path, answers(framework=framework, sites=SITES[:count]), "flower")
     executed(tmp_path, sys.executable, "share.py")
     monkeypatch.syspath_prepend(str(tmp_path / "app"))
     for name in ("consortium", "consortium.model"):
@@ -78,7 +80,7 @@ def test_the_broken_site_of_the_rehearsal_is_named_whatever_the_framework(
 
 
 def test_each_run_begins_at_a_model_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_flower_app(tmp_path, answers())
+    write_app(tmp_path, answers(), "flower")
     monkeypatch.syspath_prepend(str(tmp_path / "app"))
     for name in ("consortium", "consortium.model"):
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -88,32 +90,103 @@ def test_each_run_begins_at_a_model_of_its_own(tmp_path: Path, monkeypatch: pyte
     assert np.linalg.norm(one - other) > 1
 
 
-def test_every_program_of_the_app_compiles_and_every_script_parses(tmp_path: Path) -> None:
-    write_flower_app(tmp_path, answers())
-    assert len(list(tmp_path.rglob("*.py"))) == 6
-    for program in tmp_path.rglob("*.py"):
+PROGRAMS = {"flower": ("client_app.py", "server_app.py"), "nvflare": ("site.py", "server.py")}
+"""What only one engine has; everything else in the package of the app is the same for all."""
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_the_apps_of_all_engines_differ_only_in_what_carries_the_messages(tmp_path: Path, framework: Framework) -> None:
+    found = {}
+    for engine in ENGINES:
+        write_app(tmp_path / engine, answers(framework=framework), engine)
+        package = tmp_path / engine / "app" / "consortium"
+        found[engine] = {path.name: path.read_text() for path in package.iterdir()}
+        for name in ("federation.toml", "plan.json", "policy.toml", "make_terms.py", "share.py"):
+            found[engine][name] = (tmp_path / engine / name).read_text()
+        for name in PROGRAMS[engine]:
+            del found[engine][name]
+    one, *others = found.values()
+    assert one.keys() >= {"model.py", "data.py", "federation.py", "__init__.py"}
+    assert ("import torch" in one["model.py"]) == (framework == "torch")
+    assert all(other == one for other in others)
+    assert re.search("flower|flwr|nvflare", "".join(one.values())) is None
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("count", [8, 10], ids=["no absence", "one absence"])
+def test_every_program_of_the_app_compiles_and_every_script_parses(tmp_path: Path, engine: Engine, count: int) -> None:
+    write_app(tmp_path, answers(sites=SITES[:count]), engine)
+    programs = list(tmp_path.rglob("*.py"))
+    assert len(programs) >= 8
+    for program in programs:
         compile(program.read_text(), str(program), "exec")
     for script in tmp_path.glob("*.sh"):
         executed(tmp_path, "sh", "-n", script.name)
     readme = (tmp_path / "README.md").read_text()
-    for name in ("rehearse.sh", "certificates.sh", "superlink.sh", "supernode.sh", "federation.toml", "policy.toml"):
-        assert name in readme
-        assert (tmp_path / name).is_file()
+    package = tmp_path / "app" / "consortium"
+    named = [path.name for path in tmp_path.iterdir() if path.is_file() and path.name != "README.md"]
+    named += [f"app/consortium/{path.name}" for path in package.iterdir() if path.name != "__init__.py"]
+    assert [name for name in named if f"`{name}`" not in readme] == []
+    steps = re.findall(r"^(\d+)\. ", readme, re.MULTILINE)
+    assert steps == [str(number) for number in range(1, len(steps) + 1)]
+    assert len(steps) >= 8
     assert "{" + "{" not in "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
 
 
-def test_nothing_is_overwritten_and_nothing_is_left_where_no_groups_keep_the_promise(tmp_path: Path) -> None:
-    write_flower_app(tmp_path / "app", answers())
+@pytest.mark.parametrize("engine", ENGINES)
+def test_nothing_is_overwritten_and_nothing_is_left_where_no_groups_keep_the_promise(
+    tmp_path: Path, engine: Engine
+) -> None:
+    write_app(tmp_path / "app", answers(), engine)
     before = (tmp_path / "app" / "plan.json").read_bytes()
     with pytest.raises(SpecError, match="holds something"):
-        write_flower_app(tmp_path / "app", answers(rounds=9))
+        write_app(tmp_path / "app", answers(rounds=9), engine)
     assert (tmp_path / "app" / "plan.json").read_bytes() == before
     with pytest.raises(DesignError):
-        write_flower_app(tmp_path / "few", answers(sites=SITES[:4], privacy=4))
+        write_app(tmp_path / "few", answers(sites=SITES[:4], privacy=4), engine)
     assert not (tmp_path / "few").exists()
     (tmp_path / "file").touch()
     with pytest.raises(SpecError, match="cannot be written"):
-        write_flower_app(tmp_path / "file" / "app", answers())
+        write_app(tmp_path / "file" / "app", answers(), engine)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("flare-app", "app", "--sites", "8"), "known are flower-app, nvflare-app"),
+        (("nvflare-app", "app"), "--sites is needed"),
+        (("nvflare-app", "app", "--sites", "localhost,a,b,c,d,e,f,g"), "a file of the app has this name"),
+        (("nvflare-app", "app", "--sites", "8", "--framework", "jax"), "known are scikit-learn, torch"),
+    ],
+)
+def test_what_cannot_be_written_is_an_error_that_says_what_can(
+    tmp_path: Path, arguments: tuple[str, ...], told: str
+) -> None:
+    command = [sys.executable, "-m", "fedgt", "new", *arguments]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    assert done.returncode == 2
+    assert told in " ".join(done.stderr.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+TOWNS = ("aarhus", "bergen", "cadiz", "delft", "espoo", "faro", "ghent", "hull")
+NAMED = "round 2, training: excluded espoo"
+
+
+def rehearsed(folder: Path, engine: Engine) -> str:
+    """What the rehearsal of a new app prints, which has ended with a report."""
+    executed(folder, "fedgt", "new", f"{engine}-app", "app", "--sites", ",".join(TOWNS), "--privacy", "3")
+    app = folder / "app"
+    try:
+        told = executed(app, "sh", "rehearse.sh", seconds=540)
+    finally:
+        end_processes(app)
+    result = json.loads((app / "runs" / "first" / "result.json").read_text())
+    assert result["status"] == "finished"
+    assert (app / "runs" / "first" / "report.html").is_file()
+    assert "8, 5 are needed" in (app / "terms.log").read_text()
+    assert not list(app.glob("*.pid")), "whatever the rehearsal started is ended"
+    return told
 
 
 @pytest.mark.slow
@@ -122,16 +195,10 @@ def test_nothing_is_overwritten_and_nothing_is_left_where_no_groups_keep_the_pro
     reason="needs flower-superlink, openssl and ssh-keygen on the PATH",
 )
 def test_the_rehearsal_over_tls_ends_with_the_report(tmp_path: Path) -> None:
-    sites = ("aarhus", "bergen", "cadiz", "delft", "espoo", "faro", "ghent", "hull")
-    executed(tmp_path, "fedgt", "new", "flower-app", "app", "--sites", ",".join(sites), "--privacy", "3")
-    folder = tmp_path / "app"
-    try:
-        told = executed(folder, "sh", "rehearse.sh", seconds=540)
-    finally:
-        end_processes(folder)
-    assert "round 2, training: excluded espoo" in told
-    result = json.loads((folder / "runs" / "first" / "result.json").read_text())
-    assert result["status"] == "finished"
-    assert (folder / "runs" / "first" / "report.html").is_file()
-    assert "8, 5 are needed" in (folder / "terms.log").read_text()
-    assert not list(folder.glob("*.pid")), "whatever the rehearsal started is ended"
+    assert NAMED in rehearsed(tmp_path, "flower")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("nvflare") is None, reason="needs nvflare on the PATH")
+def test_the_rehearsal_on_flare_ends_with_the_report(tmp_path: Path) -> None:
+    assert NAMED in rehearsed(tmp_path, "nvflare")

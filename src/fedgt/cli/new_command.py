@@ -1,17 +1,22 @@
-"""`fedgt new`: a Flower app for a consortium, ready to be rehearsed."""
+"""`fedgt new`: an app for a consortium, ready to be rehearsed."""
 
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-_KINDS = ("flower-app",)
+if TYPE_CHECKING:
+    from fedgt.scaffold import Engine
+
+_KINDS: "dict[str, Engine]" = {"flower-app": "flower", "nvflare-app": "nvflare"}
 
 
 def new(
-    kind: Annotated[str, typer.Argument(help="What to write: flower-app.", autocompletion=lambda: list(_KINDS))],
+    kind: Annotated[
+        str, typer.Argument(help=f"What to write: {' or '.join(_KINDS)}.", autocompletion=lambda: list(_KINDS))
+    ],
     folder: Annotated[Path, typer.Argument(help="Where; a new or an empty folder.")],
     sites: Annotated[
         str | None, typer.Option(help="Their names, separated by commas, or how many. Asked for on a terminal.")
@@ -32,10 +37,10 @@ def new(
 ) -> None:
     """Write an app that runs as it is on this machine, with plan, policy and terms; its README deploys it step by step."""
     from fedgt.errors import SpecError
-    from fedgt.scaffold import FRAMEWORKS, Answers, write_flower_app
+    from fedgt.scaffold import FRAMEWORKS, Answers, write_app
 
     if kind not in _KINDS:
-        raise SpecError(f"{kind!r:.60} cannot be written; known is {', '.join(_KINDS)}")
+        raise SpecError(f"{kind!r:.60} cannot be written; known are {', '.join(_KINDS)}")
     asking = sys.stdin.isatty() and not as_json
     if sites is None:
         sites = _answer("Names of the sites, separated by commas (or how many)", None, "--sites", asking=asking)
@@ -48,7 +53,7 @@ def new(
     if framework not in FRAMEWORKS:
         raise SpecError(f"--framework {framework!r:.60}; known are {', '.join(FRAMEWORKS)}")
     answers = Answers(sites=_names(sites), privacy=privacy, framework=framework, rounds=rounds, run=run)
-    design = write_flower_app(folder, answers)
+    design = write_app(folder, answers, _KINDS[kind])
     if as_json:
         told = {"kind": kind, "folder": str(folder), "sites": answers.sites, "privacy": privacy, "design": design.name}
         typer.echo(json.dumps(told | {"framework": framework, "rounds": rounds, "run": run, "groups": design.groups}))

@@ -12,7 +12,9 @@ Framework = Literal["scikit-learn", "torch"]
 FRAMEWORKS: tuple[Framework, ...] = get_args(Framework)
 
 _SITE = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
-_RESERVED = frozenset({"server", "validation", "superlink", "ca", "certificates", "keys", "run", "terms"})
+_RESERVED = frozenset(
+    {"server", "validation", "superlink", "ca", "certificates", "keys", "run", "terms", "localhost", "provision", "job"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
