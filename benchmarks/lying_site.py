@@ -165,10 +165,11 @@ def _complaining(liar: str, victim: str) -> Any:
     """The liar says that it cannot read what the victim has dealt; only its own calls run meanwhile."""
     honest = Membership.open_parcels
 
-    def open_parcels(self: Membership, part: GroupPart, *, tagged: bool) -> None:
+    def open_parcels(self: Membership, part: GroupPart, *, tagged: bool) -> tuple[int, ...]:
+        found = set(honest(self, part, tagged=tagged))
         if self.clients[self.position] == liar and victim in self.clients:
-            raise ProtocolError(f"the share from {victim} cannot be read: changed, or made for something else")
-        honest(self, part, tagged=tagged)
+            found |= {self.clients.index(victim)} & set(part.members)
+        return tuple(sorted(found))
 
     with patch.object(Membership, "open_parcels", open_parcels):
         yield

@@ -19,7 +19,7 @@ from fedgt.secagg import ClientSession, RoundPlan, ServerSession
 from fedgt.secagg.challenge import seed_hash
 from fedgt.secagg.consistency import Equation, misfits
 from fedgt.secagg.field import SMALL
-from fedgt.secagg.messages import SIGNED_STAGES, STAGES, GroupPart, plan_message, stage_message
+from fedgt.secagg.messages import SIGNED_STAGES, STAGES, GroupPart, plan_message, read_stage_message, stage_message
 from fedgt.secagg.opening import parcel_for
 from secagg_lab import Consortium, allow, answer, make_plan, proposed, read
 from stage_lab import GROUPS, NAMES, PROMISE, SIX, TWO, Bench, exact, state, watched
@@ -120,10 +120,17 @@ def test_clients_whose_plans_differ_in_one_question_of_any_stage_share_nothing(l
         name: body(plan, "shares", name, people[name].shares(stage_message(plan, "shares", name, [asked])))
         for name, plan in plans.items()
     }
-    got = b"".join(bytes(parcel_for(memoryview(parcels[peer]), (0, 1, 2), "abc".index(peer), 1)) for peer in "ac")
-    part = GroupPart(group=0, members=(0, 1, 2), body=got)
-    reply = people["b"].masked(stage_message(plans["b"], "masked", "b", [part]), {"w": [0.0, 0.0, 0.0]})  # type: ignore[dict-item]
-    assert "cannot be read" in read(plans["b"], "masked", "b", reply + bytes(64)).refused[0]
+    for place, name in enumerate("abc"):
+        peers = [peer for peer in range(3) if peer != place]
+        got = b"".join(bytes(parcel_for(memoryview(parcels["abc"[peer]]), (0, 1, 2), peer, place)) for peer in peers)
+        part = GroupPart(group=0, members=(0, 1, 2), body=got)
+        reply = people[name].masked(stage_message(plans[name], "masked", name, [part]), {"w": [0.0, 0.0, 0.0]})  # type: ignore[dict-item]
+        said = read_stage_message(reply, plan=plans[name], stage="masked", client=name, in_place=True)
+        if name == "a":
+            assert "cannot be read" in said.refused[0]
+        else:
+            assert said.unreadable == {0: (0,)}
+            assert not any(people[name]._groups[0].held[0]), "the masks with a stay on"
 
 
 def body(plan: RoundPlan, stage: str, client: str, message: bytes) -> bytes:

@@ -108,6 +108,18 @@ def held(transport: LocalTransport, *, rounds: int, tests: bool, **policies: Any
     return list(run.rounds({"weight": np.zeros((4, 12))}))
 
 
+def complaining(monkeypatch: pytest.MonkeyPatch, about: Mapping[str, Collection[str]]) -> None:
+    """These clients say in every sum that they cannot read the shares of those."""
+    honest = Membership.open_parcels
+
+    def open_parcels(self: Membership, part: Any, *, tagged: bool) -> tuple[int, ...]:
+        found, me = set(honest(self, part, tagged=tagged)), self.clients[self.position]
+        named = {position for position in part.members if self.clients[position] in about.get(me, ())}
+        return tuple(sorted((found | named) - {self.position}))
+
+    monkeypatch.setattr(Membership, "open_parcels", open_parcels)
+
+
 def bad_dealer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its parcels for three victims cannot be read."""
     honest = Membership.share_out

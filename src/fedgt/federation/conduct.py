@@ -1,6 +1,6 @@
 """What follows from how clients behave in the secure sums: who has lied, who leaves again and again, and who has to wait."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -12,6 +12,12 @@ from fedgt.federation.silence import WINDOW
 from fedgt.federation.state import Coming, RunState
 from fedgt.federation.sums import RoundResult
 from fedgt.federation.verdicts import Verdict
+
+MOST_LIKELY = 3
+"""So many clients wait at most who are undecided, and more likely than others behind what was spoilt."""
+
+_AS_LIKELY = 0.25
+"""Of the most likely one: who is less likely than this part of it does not wait beside it."""
 
 
 def judged(
@@ -33,9 +39,9 @@ def judged(
     Returns:
         The state after it; the verdicts about those who are left out; what must not be overlooked.
     """
-    suspicions = state.suspicions.after(coming.round, result.faults, missing)
+    suspicions = state.suspicions.after(coming.round, result.faults, missing, result.complaints)
     silences = state.silences.after(coming.members, result.silent)
-    accused = suspicions.accused(coming.members, state.excluded) if result.faults else {}
+    accused = suspicions.accused(coming.members, state.excluded) if result.faults or result.complaints else {}
     verdicts = [
         _left_out(
             client,
@@ -74,6 +80,9 @@ def made_to_wait(
     not beyond doubt, does not train until a test tells: they may be left so that an honest client looks like the liar. At
     most a minority waits, and the others are enough for a sum, so that nobody stops a run like this.
 
+    While nobody who was left out explains the faults, three more kinds of clients wait: who stands out in the sums that are
+    left, who leaves again and again, and of the undecided ones the few that are most likely behind the other faults.
+
     Args:
         state: With the faults and the verdicts of the round.
         clients: Everybody.
@@ -88,36 +97,52 @@ def made_to_wait(
     kept = sorted(set(clients) - state.excluded)
     if not state.suspicions.missing or policies.on_untested == "keep":
         return replace(state, waiting=frozenset()), ()
+    reasons = _why_to_wait(state, kept, policies, mute)
+    waiting = [*reasons][: max(0, min((len(kept) - 1) // 2, len(kept) - least))]
+    told = {client: f"{client} does not train until a test {reasons[client]}" for client in waiting}
+    new = [client for client in waiting if client not in state.waiting]
+    verdicts = {**state.verdicts, **{client: replace(state.verdicts[client], reason=told[client]) for client in new}}
+    after = replace(state, waiting=frozenset(waiting), verdicts=MappingProxyType(verdicts))
+    return after, tuple(told[client] for client in new)
+
+
+def _why_to_wait(
+    state: RunState, kept: Sequence[str], policies: DecodeSettings, mute: Collection[str]
+) -> Mapping[str, str]:
+    """Client -> why it waits, in the order of who has to if not all can."""
     posterior = state.suspicions.posterior(kept, state.excluded)
     spoilt = frozenset().union(*state.suspicions.missing)
+    at_fault = bool(state.suspicions.unexplained(state.excluded))
     said = {client: state.verdicts[client] for client in kept if client in state.verdicts}
+    words = ("undecided", "suspicious") if at_fault else ("undecided",)
+    unclear = {client: one for client, one in said.items() if one.verdict in words and policies.on_undecided != "keep"}
+    accused = [client for client, one in unclear.items() if one.posterior > 1.0 - policies.beta]
+    leaving = [client for client in said if at_fault and client in spoilt and client in state.silences.often]
     unheard = [
         client
         for client, one in said.items()
         if one.verdict == "untested"
         and (client in state.waiting or posterior[client] > SUSPECTED or (client in mute and client in spoilt))
     ]
-    accused = [
-        client
-        for client, one in said.items()
-        if one.verdict == "undecided" and one.posterior > 1.0 - policies.beta and policies.on_undecided != "keep"
-    ]
-    unheard.sort(key=lambda client: (client not in mute, -posterior[client]))
     accused.sort(key=lambda client: -said[client].posterior)
-    waiting = [*accused, *unheard][: max(0, min((len(kept) - 1) // 2, len(kept) - least))]
-    verdicts, told = dict(state.verdicts), []
-    for client in waiting:
-        if client not in state.waiting:
-            why = "it has left, and " if client in mute else ""
-            told.append(
-                f"{client} does not train until a test tells: it is malicious with P = "
-                f"{said[client].posterior:.2f}, by the sums that are not spoilt"
-                if client in accused
-                else f"{client} does not train until a test hears it: {why}all of its sums were spoilt, by itself with "
-                f"P = {posterior[client]:.2f}"
-            )
-            verdicts[client] = replace(verdicts[client], reason=told[-1])
-    return replace(state, waiting=frozenset(waiting), verdicts=MappingProxyType(verdicts)), tuple(told)
+    unheard.sort(key=lambda client: (client not in mute, -posterior[client]))
+    by_sums = "tells: it is malicious with P = {:.2f}, by the sums that are not spoilt"
+    reasons = {client: by_sums.format(said[client].posterior) for client in accused}
+    for client in leaving:
+        reasons.setdefault(client, "tells: sums were spoilt, and it leaves again and again")
+    # Who leaves again and again may be behind the faults that it is in: they make nobody else wait.
+    rest = state.suspicions.posterior(kept, {*state.excluded, *leaving})
+    behind = {c: said[c].posterior * rest[c] for c in unclear if c in rest and rest[c] > SUSPECTED}
+    likely = sorted((c for c in behind if behind[c] >= _AS_LIKELY * max(behind.values())), key=lambda c: -behind[c])
+    for client in likely[:MOST_LIKELY]:
+        reasons[client] = (
+            f"{by_sums.format(said[client].posterior)}, and with P = {rest[client]:.2f} it has spoilt others"
+        )
+    for client in unheard:
+        left = "it has left, and " if client in mute else ""
+        why = f"hears it: {left}all of its sums were spoilt, by itself with P = {posterior[client]:.2f}"
+        reasons.setdefault(client, why)
+    return reasons
 
 
 def _left_out(client: str, why: str, posterior: float) -> Verdict:

@@ -1,7 +1,6 @@
 """Which rows a further test has: new ones that tell most, or those that were revealed already."""
 
 from collections.abc import Collection, Sequence
-from typing import TypedDict
 
 import numpy as np
 
@@ -12,20 +11,12 @@ from fedgt.federation.liars import Suspicions
 from fedgt.federation.measure import real_rows
 from fedgt.federation.next_rows import next_rows
 from fedgt.federation.participants import Federation
-from fedgt.federation.redraw import keep_promise_together, redrawn, reserved_rows, told_apart
+from fedgt.federation.redraw import Room, keep_promise_together, redrawn, reserved_rows, told_apart
 from fedgt.grouping import Grouping
 from fedgt.types import BoolArray, FloatArray
 
 _FEWEST_ROWS = 3
 _ROWS, _RESERVED = 5, 7  # independent streams of the seed; see `seats`
-
-
-class _How(TypedDict):
-    weights: FloatArray
-    allowed: BoolArray
-    privacy: int
-    groups: int
-    rng: np.random.Generator
 
 
 def further_design(
@@ -73,18 +64,18 @@ def further_design(
         posterior = suspicions.posterior(clients, gone)
         faults = np.array([[client in one for client in clients] for one in unexplained])
         open_to = keep_promise_together(known, np.vstack([first, spare]), privacy)
-        how: _How = {"weights": weights, "allowed": allowed, "privacy": privacy, "groups": groups, "rng": rng}
-        again = (
-            redrawn(
-                np.array([posterior.get(client, 1.0) for client in clients]),
-                np.array([client in spoilt for client in clients]),
-                faults,
-                open_to,
-                **how,
-            )
-            if spoilt
-            else told_apart(sets, np.array(chances), faults, open_to, **how)
+        room = Room(
+            faults=faults,
+            open_to=open_to,
+            weights=weights,
+            allowed=allowed,
+            privacy=privacy,
+            groups=groups,
+            rng=rng,
         )
+        liar = np.array([posterior.get(client, 1.0) for client in clients])
+        unheard = np.array([client in spoilt for client in clients])
+        again = redrawn(liar, unheard, room) if spoilt else told_apart(sets, np.array(chances), room)
         samples = np.array([federation.samples[client] for client in clients], dtype=np.float64)
         # Sums that cannot be compared would end the run.
         if again is not None and contrasts(again.matrix * weights, samples).size >= 2:

@@ -1,8 +1,8 @@
 """Who breaks the rules of the secure sums: the faults of all rounds as one posterior over sets of liars.
 
 A fault says that at least one of some clients has lied, and nothing else. A liar chooses which of its groups it spoils, so
-a group without a fault says nothing, and neither does the number of faults. Nobody is suspected for a complaint about it,
-or for being the victim of one: a complaint is a fault of the whole group.
+a group without a fault says nothing, and neither does the number of faults. A complaint of one client about another says
+that one of the two has lied. Two liars who complain of one victim look like one bad dealer: `PREVALENCE` keeps it in.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -60,16 +60,22 @@ class Suspicions:
     missing: tuple[frozenset[str], ...] = ()
 
     def after(
-        self, round: int, found: Iterable[Collection[str]], missing: Iterable[frozenset[str]] = ()
+        self,
+        round: int,
+        found: Iterable[Collection[str]],
+        missing: Iterable[frozenset[str]] = (),
+        complaints: Iterable[frozenset[str]] = (),
     ) -> "Suspicions":
-        """With the faults of a further round, and what is missing in the sums of its test."""
-        new = [frozenset(one) for one in found]
-        behind = (*self.missing, *missing)
-        if not new:
-            return self if behind == self.missing else replace(self, missing=behind)
-        sets = sorted({*self.sets, *new}, key=lambda one: (len(one), sorted(one)))
-        least = [one for one in sets if not any(other < one for other in sets)]
-        return Suspicions(sets=tuple(least), latest=round, rounds=self.rounds + 1, missing=behind)
+        """With the faults of a further round, and what is missing in the sums of its test.
+
+        Complaints say as much as other faults about the two clients of each. They cost no sum, so that nobody has to train
+        apart because of them.
+        """
+        costly = [frozenset(one) for one in found]
+        sets = sorted({*self.sets, *costly, *complaints}, key=lambda one: (len(one), sorted(one)))
+        least = tuple(one for one in sets if not any(other < one for other in sets))
+        after = replace(self, sets=least, missing=(*self.missing, *missing))
+        return replace(after, latest=round, rounds=self.rounds + 1) if costly else after
 
     def unexplained(self, gone: Collection[str] = ()) -> tuple[frozenset[str], ...]:
         """The sets in which nobody is who has been left out: whoever is left out may have been the liar in the others."""

@@ -5,6 +5,8 @@ account has left, so a part of it is reserved when the first test is planned: `r
 touch it. Every sum of 0s and 1s in the span of what may be opened anyway costs nothing, and few clients have many of them.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from fedgt.design import Design
@@ -71,18 +73,30 @@ def keep_promise_together(known: FloatArray, planned: FloatArray, privacy: int) 
     return known
 
 
-def redrawn(
-    liar: FloatArray,
-    unheard: BoolArray,
-    faults: BoolArray,
-    open_to: FloatArray,
-    *,
-    weights: FloatArray,
-    allowed: BoolArray,
-    privacy: int,
-    groups: int,
-    rng: np.random.Generator,
-) -> Design | None:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Room:
+    """What the groups of a test after a fault are chosen from.
+
+    Attributes:
+        faults: bool[faults, clients], the clients among whom each fault has a liar.
+        open_to: float64[rows, clients], the real rows that are open, planned or reserved: their span keeps the promise.
+        weights: float64[clients], of each client in a sum.
+        allowed: bool[clients], who may take part.
+        privacy: The promised r.
+        groups: The most rows.
+        rng: Draws candidates where there are too many clients to list them.
+    """
+
+    faults: BoolArray
+    open_to: FloatArray
+    weights: FloatArray
+    allowed: BoolArray
+    privacy: int
+    groups: int
+    rng: np.random.Generator
+
+
+def redrawn(liar: FloatArray, unheard: BoolArray, room: Room) -> Design | None:
     """Groups for the test after a fault, or None where no three can be had.
 
     A sum is worth the clients that it hears if everybody who is suspected spoils what it is in. So whoever was not heard
@@ -92,50 +106,33 @@ def redrawn(
     Args:
         liar: float64[clients], the posterior of each to be a liar.
         unheard: bool[clients], who is in no sum that could be used.
-        faults: bool[faults, clients], the clients among whom each fault has a liar.
-        open_to: float64[rows, clients], the real rows that are open, planned or reserved: their span keeps the promise.
-        weights: float64[clients], of each client in a sum.
-        allowed: bool[clients], who may take part.
-        privacy: The promised r.
-        groups: The most rows.
-        rng: Draws candidates where there are too many clients to list them.
+        room: What they are chosen from.
     """
-    matrix = _candidates(open_to / weights, weights, allowed, privacy=privacy, rng=rng)
+    matrix = _candidates(room)
     honest = np.where(matrix, 1.0 - np.minimum(liar, 1.0 - _OUTSIDE), 1.0)
     others = honest.prod(axis=1, keepdims=True) / honest  # that of a sum's other members nobody is a liar
-    others[_holds_a_liar(matrix, faults)] *= _UNSUSPECTED
+    others[_holds_a_liar(matrix, room.faults)] *= _UNSUSPECTED
     wanted = np.where(unheard, 1.0, np.maximum(liar, _UNSUSPECTED))
     chosen: list[int] = []
-    held, heard = open_to, np.zeros(len(liar))
-    while len(chosen) < groups:
+    held, heard = room.open_to, np.zeros(len(liar))
+    while len(chosen) < room.groups:
         worth = (np.where(matrix, others, 0.0) * wanted / (1.0 + heard)).sum(axis=1)
         worth[chosen] = 0.0
         # Whoever was not heard comes first.
         first = matrix[:, unheard & (heard == 0)].any(axis=1) & (worth > 0)
         worth[~first] *= not first.any()
-        best = next((one for one in np.argsort(-worth) if _all_free(matrix[[one]], held, weights, privacy)), None)
+        best = next((one for one in np.argsort(-worth) if _all_free(matrix[[one]], held, room)), None)
         if best is None or worth[best] <= 0:
             break
         chosen.append(int(best))
-        held, heard = np.vstack([held, matrix[best] * weights]), heard + matrix[best]
+        held, heard = np.vstack([held, matrix[best] * room.weights]), heard + matrix[best]
     if len(chosen) < _FEWEST_ROWS:
         return None
     rows = matrix[chosen].astype(np.uint8)
     return Design(matrix=rows, name=f"redrawn-{len(liar)}x{len(rows)}", source="chosen by the posterior over liars")
 
 
-def told_apart(
-    sets: BoolArray,
-    probabilities: FloatArray,
-    faults: BoolArray,
-    open_to: FloatArray,
-    *,
-    weights: FloatArray,
-    allowed: BoolArray,
-    privacy: int,
-    groups: int,
-    rng: np.random.Generator,
-) -> Design | None:
+def told_apart(sets: BoolArray, probabilities: FloatArray, room: Room) -> Design | None:
     """Groups that tell apart whom the sums that are left cannot, or None where no three can be had.
 
     Whoever spoils the sums that would tell it from somebody else is as suspicious as this one. The new groups are chosen as
@@ -145,26 +142,20 @@ def told_apart(
     Args:
         sets: bool[B, clients], sets of malicious clients that are still possible.
         probabilities: float64[B], how probable each is.
-        faults: bool[faults, clients], the clients among whom each fault has a liar.
-        open_to: float64[rows, clients], the real rows that are open, planned or reserved: their span keeps the promise.
-        weights: float64[clients], of each client in a sum.
-        allowed: bool[clients], who may take part.
-        privacy: The promised r.
-        groups: The most rows.
-        rng: Draws them.
+        room: What they are chosen from.
     """
-    matrix = _candidates(open_to / weights, weights, allowed, privacy=privacy, rng=rng)
-    matrix = matrix[~_holds_a_liar(matrix, faults)]
+    matrix = _candidates(room)
+    matrix = matrix[~_holds_a_liar(matrix, room.faults)]
     best: tuple[float, BoolArray] | None = None
     for _ in range(_BLOCKS if len(matrix) >= _FEWEST_ROWS and len(sets) >= 2 else 0):
-        block = matrix[rng.permutation(len(matrix))[:groups]]
-        cost = confusion(block * weights, sets, probabilities)
-        if (best is None or cost < best[0]) and _all_free(block, open_to, weights, privacy):
+        block = matrix[room.rng.permutation(len(matrix))[: room.groups]]
+        cost = confusion(block * room.weights, sets, probabilities)
+        if (best is None or cost < best[0]) and _all_free(block, room.open_to, room):
             best = cost, block
     if best is None:
         return None
     rows = best[1].astype(np.uint8)
-    return Design(matrix=rows, name=f"told-apart-{len(weights)}x{len(rows)}", source="chosen by posterior")
+    return Design(matrix=rows, name=f"told-apart-{len(room.weights)}x{len(rows)}", source="chosen by posterior")
 
 
 def _holds_a_liar(matrix: BoolArray, faults: BoolArray) -> BoolArray:
@@ -173,25 +164,24 @@ def _holds_a_liar(matrix: BoolArray, faults: BoolArray) -> BoolArray:
     return held
 
 
-def _all_free(block: BoolArray, held: FloatArray, weights: FloatArray, privacy: int) -> bool:
-    return len(weights) <= _LISTED or keeps_promise(np.vstack([held, block * weights]), privacy)
+def _all_free(block: BoolArray, held: FloatArray, room: Room) -> bool:
+    few = len(room.weights) <= _LISTED
+    return few or keeps_promise(np.vstack([held, block * room.weights]), room.privacy)
 
 
-def _candidates(
-    patterns: FloatArray, weights: FloatArray, allowed: BoolArray, *, privacy: int, rng: np.random.Generator
-) -> BoolArray:
+def _candidates(room: Room) -> BoolArray:
     """bool[candidates, clients]: sums of those who may take part, each of which keeps the promise."""
-    clients = len(weights)
+    weights, privacy = room.weights, room.privacy
+    patterns, clients = room.open_to / weights, len(weights)
     if clients <= _LISTED:
         every = ((np.arange(1, 2**clients)[:, None] >> np.arange(clients)) & 1).astype(np.bool_)
         left = every - (every @ np.linalg.pinv(patterns)) @ patterns
         found = every[np.abs(left).max(axis=1) < 1e-7]
     else:
         known = patterns[((np.abs(patterns) < _OUTSIDE) | (np.abs(patterns - 1.0) < _OUTSIDE)).all(axis=1)]
-        drawn = [
-            drawn_row(patterns * weights, weights, np.flatnonzero(allowed), privacy=privacy, rng=rng)
-            for _ in range(_DRAWN)
-        ]
+        able = np.flatnonzero(room.allowed)
+        drawn = [drawn_row(patterns * weights, weights, able, privacy=privacy, rng=room.rng) for _ in range(_DRAWN)]
         found = np.array([*known, *(one for one in drawn if one is not None)]).reshape(-1, clients) > 0.5
-    possible: BoolArray = np.unique(found[~found[:, ~allowed].any(axis=1) & (found.sum(axis=1) >= privacy)], axis=0)
+    missing = found[:, ~room.allowed].any(axis=1)
+    possible: BoolArray = np.unique(found[~missing & (found.sum(axis=1) >= privacy)], axis=0)
     return possible

@@ -279,7 +279,7 @@ def screening_round(
     # An outcome speaks about those whose models are in the sum, not about those who were to be in it.
     seen = shown(taken.sums)
     seats = _real_grouping(grouping, sums, seen)
-    faulty = {group for fault in taken.sums.faults for group in fault.groups}
+    faulty = {group for fault in taken.sums.faults if fault.erases for group in fault.groups}
     faulty |= {one.group for one in sums if one.faults and one.total is None}
     # Nothing shows that a struck sum has the vectors that its members would have given later: it is no hearing of them.
     heard_in = [one for one in sums if one.group not in taken.sums.struck]
@@ -352,7 +352,8 @@ def _missing(taken: SecureSums) -> tuple[frozenset[str], ...]:
         for client in one.dropped
         if client in heard and client not in one.members
     }
-    return (*(frozenset(fault.suspects) for fault in taken.faults), *(frozenset({client}) for client in sorted(left)))
+    faults = (frozenset(fault.suspects) for fault in taken.faults if fault.erases)
+    return (*faults, *(frozenset({client}) for client in sorted(left)))
 
 
 def _silent(

@@ -11,11 +11,20 @@ from fedgt.engine import GoOn, SecureSums, fingerprint
 from fedgt.engine.announced import announced
 from fedgt.errors import SpecError
 from fedgt.federation.participants import Federation
-from fedgt.secagg import GroupSum, RoundPlan, default_threshold, fit_fixed_point, tensor_specs, weiszfeld_encoding
+from fedgt.secagg import (
+    Fault,
+    GroupSum,
+    RoundPlan,
+    default_threshold,
+    fit_fixed_point,
+    tensor_specs,
+    weiszfeld_encoding,
+)
 from fedgt.types import FloatArray, Parameters
 
 _SHOWN = {
-    "parcels": "a member cannot read the shares of a peer, or says so",
+    "complaint": "the shares of one cannot be read, or the other says so falsely",
+    "parcels": "too many shares cannot be read, or members say so",
     "range": "the sum is one that its members cannot reach",
     "vectors": "no vector of each client, the same in all its groups, fits the sums",
 }
@@ -74,6 +83,7 @@ class RoundResult:
         warnings: What the user should know.
         seconds: Stage -> wall-clock seconds, of all sums together.
         faults: Sets of clients with one in each that has broken the rules of the secure sums.
+        complaints: Two clients each, one of which has broken them; this has cost no sum.
         silent: Client -> the stage at which it has left a sum by itself, not for shares that it could not read.
 
     Examples:
@@ -98,6 +108,7 @@ class RoundResult:
     warnings: tuple[str, ...]
     seconds: Mapping[str, float]
     faults: tuple[frozenset[str], ...] = ()
+    complaints: tuple[frozenset[str], ...] = ()
     silent: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -112,7 +123,7 @@ class Taken:
     @property
     def at_fault(self) -> list[frozenset[str]]:
         """Sets of clients with a liar in each: what groups show, and what single clients are proved to have done."""
-        shown = [frozenset(fault.suspects) for fault in self.sums.faults]
+        shown = [frozenset(fault.suspects) for fault in self.sums.faults if fault.erases]
         return shown + [frozenset({client}) for one in self.sums.sums for client in one.faults]
 
     @property
@@ -134,6 +145,7 @@ class Taken:
             warnings=(*self.warnings, *warnings),
             seconds=self.sums.seconds,
             faults=tuple(self.at_fault),
+            complaints=tuple(frozenset(fault.suspects) for fault in self.sums.faults if not fault.erases),
             silent=self.silent,
         )
 
@@ -280,7 +292,7 @@ def take(
     warnings += [
         f"round {round}, {purpose}, {'group' if len(fault.groups) == 1 else 'groups'} "
         f"{', '.join(map(str, fault.groups))}: at least one of {', '.join(fault.suspects)} has broken the rules "
-        f"({_SHOWN[fault.kind]}); no sum of {'it' if len(fault.groups) == 1 else 'them'} is used"
+        f"({_SHOWN[fault.kind]}){f'; no sum of {_them(fault)} is used' if fault.erases else ''}"
         for fault in sums.faults
     ]
     warnings += [
@@ -295,6 +307,10 @@ def take(
             "raise the clip if the updates are honest"
         )
     return Taken(sums=sums, records=records, warnings=tuple(warnings))
+
+
+def _them(fault: Fault) -> str:
+    return "it" if len(fault.groups) == 1 else "them"
 
 
 def shown(sums: SecureSums) -> frozenset[int]:
@@ -400,5 +416,6 @@ def joined(first: RoundResult, second: RoundResult) -> RoundResult:
             for stage in (*first.seconds, *second.seconds)
         },
         faults=(*first.faults, *second.faults),
+        complaints=(*first.complaints, *second.complaints),
         silent={**first.silent, **second.silent},
     )

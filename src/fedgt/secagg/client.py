@@ -441,7 +441,7 @@ class ClientSession:
             planned = () if self.later else planned_rows(self.plan)
             self._signatory.catch_up(self.plan, message.attached, planned)
         refused: dict[int, str] = {}
-        unreadable: list[int] = []
+        unreadable: dict[int, tuple[int, ...]] = {}
         for part in message.parts:
             membership = self._groups[part.group]
             if not set(part.members) <= set(membership.peers):
@@ -449,17 +449,18 @@ class ClientSession:
             if reason := self._too_few(part.group, len(part.members)):
                 self._refuse(part.group, reason, refused)
                 continue
-            try:
-                membership.open_parcels(part, tagged=self._credentials is not None)
-            except ProtocolError as error:
-                self._refuse(part.group, str(error), refused)
-                unreadable.append(part.group)
+            if bad := membership.open_parcels(part, tagged=self._credentials is not None):
+                unreadable[part.group] = bad
+                # Of clients with another plan nothing can be read. So few shares show that most of the group has one.
+                if len(part.members) - len(bad) < membership.threshold:
+                    names = ", ".join(membership.clients[position] for position in bad)
+                    self._refuse(part.group, f"the shares of {names} cannot be read", refused)
         tensors = self._committed if self.later else update() if callable(update) else update
         if tensors is None:
             raise ProtocolError(f"client {self._client} has no vector any more for a later stage")
         mine, at = self._groups, self._at
         reply, self._committed = masked_reply(
-            self.plan, self._client, mine, refused, sorted(unreadable), tensors, center, base, self._identity, at=at
+            self.plan, self._client, mine, refused, unreadable, tensors, center, base, self._identity, at=at
         )
         return reply
 

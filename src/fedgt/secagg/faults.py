@@ -1,6 +1,6 @@
 """What opened sums show about their members: that at least one has broken the rules. Such sums are none."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,10 +18,11 @@ class Fault:
     """What groups show together: at least one of these clients has broken the rules, and nothing says which.
 
     Attributes:
-        kind: "parcels": a member cannot read the shares of a peer, or says so. "range": the sum is one that its members
-            cannot reach. "vectors": no vector of each client, the same in all its groups, fits the sums and the answers.
-        groups: The groups; their sums are erased.
-        suspects: Everybody in them, sorted.
+        kind: "complaint": one of the two has dealt shares that cannot be read, or the other says so falsely. "parcels": of
+            such complaints there are too many in a group to open it. "range": the sum is one that its members cannot reach.
+            "vectors": no vector of each client, the same in all its groups, fits the sums and the answers.
+        groups: The groups. Their sums are erased, but for complaints, which by themselves cost nothing.
+        suspects: The two of a complaint; of another fault everybody in the groups, sorted.
 
     Examples:
         >>> from fedgt.secagg import Fault
@@ -30,26 +31,52 @@ class Fault:
         ('ada', 'bob', 'cleo')
     """
 
-    kind: Literal["parcels", "range", "vectors"]
+    kind: Literal["complaint", "parcels", "range", "vectors"]
     groups: tuple[int, ...]
     suspects: tuple[str, ...]
 
+    @property
+    def erases(self) -> bool:
+        """Whether the sums of the groups are erased."""
+        return self.kind != "complaint"
 
-def erase_unreadable(groups: Sequence[ServerGroup]) -> tuple[Fault, ...]:
-    """Give up the groups in which somebody cannot read its shares. Whether the dealer or the receiver lies, nobody can say.
 
-    Without the one who complains the group could go on. Then a dealer could choose whose updates are in the sums beside its
-    own, and a victim would look like a client that has fallen silent.
+def complaints(groups: Sequence[ServerGroup]) -> tuple[Fault, ...]:
+    """Who cannot read whose shares, or says so: one fault for each two clients. Which of them lies, nobody can say.
 
     Args:
-        groups: All groups of a plan, when all vectors have arrived.
+        groups: All groups of a stage, when all vectors have arrived.
+    """
+    pairs: dict[tuple[str, ...], list[int]] = {}
+    for group in groups:
+        for dealer, holders in group.complaints.items():
+            for holder in holders:
+                pair = tuple(sorted((group.clients[dealer], group.clients[holder])))
+                pairs.setdefault(pair, []).append(group.index)
+    return tuple(
+        Fault(kind="complaint", groups=tuple(sorted(set(where))), suspects=pair)
+        for pair, where in sorted(pairs.items())
+    )
+
+
+def erase_unreadable(groups: Sequence[ServerGroup], there: Mapping[int, Collection[int]]) -> tuple[Fault, ...]:
+    """Give up the groups that could be opened if nobody complained of shares.
+
+    So are those in which somebody takes no part because it can read too few. Without it the group could go on, but then
+    dealers could choose whose updates are in the sums beside their own.
+
+    Args:
+        groups: Those that may still be opened.
+        there: Group -> who can still release shares in it, by position.
     """
     faults = []
     for group in groups:
-        if group.complaints:
-            group.reason = group.reason or (
-                f"masked: {', '.join(group.complaints)} cannot read a peer's shares: at least one of the members has broken "
-                "the rules"
+        here = there[group.index]
+        short = [dealer for dealer in group.sharers if len(group.holders(dealer, here)) < group.threshold <= len(here)]
+        if short or group.refusing:
+            names = ", ".join(group.clients[position] for position in short or sorted(group.complaints))
+            group.reason = (
+                f"masked: too many members cannot read the shares of {names}: at least one has broken the rules"
             )
             suspects = (group.clients[position] for position in group.sharers)
             faults.append(Fault(kind="parcels", groups=(group.index,), suspects=tuple(sorted(suspects))))

@@ -3,7 +3,7 @@
 With coefficients it is multiplied first, and so are its pads: a piece at a time, while it is in the cache.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from cryptography.hazmat.primitives.poly1305 import Poly1305
@@ -24,7 +24,7 @@ def masked_reply(
     client: str,
     groups: Mapping[int, Membership],
     refused: Mapping[int, str],
-    unreadable: Sequence[int],
+    unreadable: Mapping[int, tuple[int, ...]],
     update: Tensors | Committed,
     center: Tensors | None,
     base: Tensors | None,
@@ -41,7 +41,7 @@ def masked_reply(
         client: Who replies.
         groups: The groups that get a vector.
         refused: The others, and why.
-        unreadable: Those of them in which a peer's shares cannot be read.
+        unreadable: Group -> the peers whose shares cannot be read, by position.
         update: As in `ClientSession.masked`; in a later stage what the client has committed to.
         center: As in `ClientSession.masked`.
         base: As in `ClientSession.masked`.

@@ -149,15 +149,21 @@ class Membership:
             pieces.append(pair_hashes(self.context, me, them, pair))
         return b"".join(pieces)
 
-    def open_parcels(self, part: GroupPart, *, tagged: bool) -> None:
-        """Decrypt what the peers have shared; nobody's input is masked before all shares are readable.
+    def open_parcels(self, part: GroupPart, *, tagged: bool) -> tuple[int, ...]:
+        """Decrypt what the peers have shared.
+
+        Where a share cannot be read, or is not the one that its dealer has published the hash of, zeros are held in its
+        place: the client masks with that peer all the same, and the server leaves its share of it out.
 
         Args:
             part: The server's key for the tag (32 bytes, if `tagged`), then a parcel from every peer.
             tagged: Whether the masked vector will carry a tag.
 
+        Returns:
+            Whose shares cannot be read, ascending.
+
         Raises:
-            ProtocolError: If a share cannot be read, or is not the one that its dealer has published the hash of.
+            ProtocolError: If the parcels are not those of all peers.
         """
         senders = [position for position in part.members if position != self.position]
         start = KEY_BYTES if tagged else 0
@@ -166,20 +172,26 @@ class Membership:
             raise ProtocolError(f"group {part.group}: {len(part.body)} bytes for the shares of {len(senders)} clients")
         if tagged:
             self.tag_key = tag_key(self.context, self.share_key, server, self.clients[self.position])
+        unreadable: list[int] = []
         for order, position in enumerate(senders):
             sender, me = self.clients[position], self.clients[self.position]
             parcel = body[order * PARCEL_BYTES : (order + 1) * PARCEL_BYTES]
-            pair = decrypt_share(
-                self.context,
-                self.share_key,
-                self.peers[position][:KEY_BYTES],
-                sender=sender,
-                receiver=me,
-                ciphertext=parcel[: -2 * HASH_BYTES],
-            )
+            try:
+                pair = decrypt_share(
+                    self.context,
+                    self.share_key,
+                    self.peers[position][:KEY_BYTES],
+                    sender=sender,
+                    receiver=me,
+                    ciphertext=parcel[: -2 * HASH_BYTES],
+                )
+            except ProtocolError:
+                pair = bytearray()
             if len(pair) != PAIR_BYTES or pair_hashes(self.context, sender, me, pair) != parcel[-2 * HASH_BYTES :]:
-                raise ProtocolError(f"group {part.group}: the shares from {sender} are not those of its hashes")
+                unreadable.append(position)
+                pair = bytearray(PAIR_BYTES)
             self.held[position] = pair
+        return tuple(unreadable)
 
     def masks(self) -> list[tuple[bytes, bool]]:
         """(seeds, whether it is taken away): the own mask, and one with each peer that shared.

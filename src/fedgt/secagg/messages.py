@@ -6,6 +6,7 @@ Whatever arrives may be hostile: every parser here either returns a checked valu
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -30,6 +31,7 @@ def order_of(plan: RoundPlan, *, signed: bool) -> tuple[str, ...]:
     return (*once, *("further", *once[1:]) * (len(plan.stages) - 1))
 
 
+_NOTHING: Mapping[int, tuple[int, ...]] = MappingProxyType({})
 _ATTACHED_BYTES = 2**20  # signatures of a registry, at most
 _MISSED_BYTES = 2**25  # agreements that a client has missed, at most
 _JSON_BYTES = 12  # of one character, at most
@@ -67,7 +69,7 @@ class StageMessage:
         at: The stage of the plan, the first is 0: a message of one stage is worth nothing in another.
         parts: The groups that go on.
         refused: Group number -> why this client takes no part in it any more (only in replies).
-        unreadable: Those of them in which it cannot read the shares of a peer, ascending (only in replies of masked).
+        unreadable: Group number -> the peers whose shares this client cannot read, by position (only in replies of masked).
         attached: What is about no single group: where a client's agreements end (reply of shares), those that it missed
             (request of masked), the one to sign (request of agree), its signature (reply), all signatures (request of
             unmask). If the plan has a challenge, its seed comes first in the request of agree, and the answer last in
@@ -83,7 +85,7 @@ class StageMessage:
     parts: tuple[GroupPart, ...]
     at: int = 0
     refused: Mapping[int, str] = field(default_factory=dict)
-    unreadable: tuple[int, ...] = ()
+    unreadable: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     attached: bytes | memoryview = b""
 
     @property
@@ -100,7 +102,7 @@ class StageMessage:
             "at": self.at,
             "parts": [[part.group, part.members, part.dropped, len(part.body)] for part in self.parts],
             "refused": [[group, plain(reason)] for group, reason in sorted(self.refused.items())],
-            "unreadable": self.unreadable,
+            "unreadable": sorted(self.unreadable.items()),
             "attached": len(self.attached),
         }
 
@@ -128,7 +130,7 @@ def masked_message(
     refused: Mapping[int, str],
     fill: Callable[[Mapping[int, RingArray]], Mapping[int, bytes]],
     *,
-    unreadable: Sequence[int] = (),
+    unreadable: Mapping[int, tuple[int, ...]] = _NOTHING,
     at: int = 0,
     identity: Identity | None = None,
 ) -> bytes:
@@ -150,7 +152,7 @@ def masked_message(
     vector = plan.length * dtype.itemsize
     tag = 0 if identity is None else TAG_BYTES
     widths = [vector + pad_bytes(plan, group) + tag for group in groups]
-    header = replace(_stage_message(plan, "masked", client, [], refused, at=at), unreadable=tuple(unreadable)).header
+    header = replace(_stage_message(plan, "masked", client, [], refused, at=at), unreadable=dict(unreadable)).header
     header["parts"] = [[group, (), (), width] for group, width in zip(groups, widths, strict=True)]
 
     def write(body: memoryview) -> None:
@@ -236,9 +238,9 @@ def read_stage_message(
     start = header["attached"]
     _require_index(start, len(body) + 1)
     parts, refused = _read_parts(header["parts"], body[start:], plan), _read_refused(header["refused"], plan)
-    unreadable = _read_positions(header["unreadable"], len(plan.groups))
-    if not set(unreadable) <= set(refused) or (unreadable and stage != "masked"):
-        raise ProtocolError("malformed message: a group with unreadable shares is refused, in the reply of masked")
+    unreadable = _read_unreadable(header["unreadable"], plan, client)
+    if not set(unreadable) <= {*refused, *(part.group for part in parts)} or (unreadable and stage != "masked"):
+        raise ProtocolError("malformed message: a client complains of shares where it has none")
     message = _stage_message(plan, stage, client, parts, refused, body[:start], at=at)
     return replace(message, unreadable=unreadable)
 
@@ -295,11 +297,27 @@ def _read_refused(entries: object, plan: RoundPlan) -> dict[int, str]:
     return refused
 
 
+def _read_unreadable(entries: object, plan: RoundPlan, client: str) -> dict[int, tuple[int, ...]]:
+    unreadable: dict[int, tuple[int, ...]] = {}
+    if not isinstance(entries, list) or len(entries) > len(plan.groups):
+        raise ProtocolError(f"malformed message: unreadable is not a list of at most {len(plan.groups)} entries")
+    for entry in entries:
+        if not isinstance(entry, list) or len(entry) != 2:
+            raise ProtocolError("malformed message: a complaint needs a group and positions")
+        _require_index(entry[0], len(plan.groups))
+        members = plan.groups[entry[0]]
+        positions = _read_positions(entry[1], len(members))
+        if entry[0] in unreadable or not positions or client in [members[position] for position in positions]:
+            raise ProtocolError("malformed message: a complaint is made twice, of nobody, or of oneself")
+        unreadable[entry[0]] = positions
+    return unreadable
+
+
 def _largest(plan: RoundPlan, client: str, *, vectors: bool) -> tuple[int, int]:
     """The bytes of header and body that a stage message for or from a client has at most, whatever it says."""
     header, body = SMALL_HEADER, 0
     for group in plan.groups:
-        header += 64 + 2 * len(group) * (len(str(len(group))) + 1)
+        header += 64 + 3 * len(group) * (len(str(len(group))) + 1)
         body += _MEMBER_BYTES * (len(group) + 1)
         if client in group:
             header += 64 + _JSON_BYTES * LONGEST

@@ -1,6 +1,6 @@
 """What the server holds of one group, and how it takes the masks off once the clients have released the shares."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -20,7 +20,8 @@ class ServerGroup:
     """What the server holds of one group while it runs; clients by their position.
 
     `published_in` is the context in which the members have signed and committed to what they published; `complaints` has
-    those who cannot read the shares of a peer. `pads` are of the stages whose pads the group carries, in order.
+    of each dealer those who cannot read its shares, and `refusing` those of them who take no part for it. `pads` are of the
+    stages whose pads the group carries, in order.
     """
 
     index: int
@@ -34,10 +35,26 @@ class ServerGroup:
     sharers: tuple[int, ...] = ()
     hashes: dict[int, dict[int, bytes]] = field(default_factory=dict)
     faults: dict[str, str] = field(default_factory=dict)
-    complaints: list[str] = field(default_factory=list)
+    complaints: dict[int, set[int]] = field(default_factory=dict)
+    refusing: set[int] = field(default_factory=set)
     alive: tuple[int, ...] = ()
     total: RingArray | None = None
     pads: list[int] = field(default_factory=list)
+
+    def complain(self, client: str, dealers: Collection[int], *, refuses: bool) -> None:
+        """A client says that it cannot read the shares of these dealers, and whether it takes no part.
+
+        It has to only if it can read too few. Else it has left by itself, and the group goes on.
+        """
+        own = self.clients.index(client)
+        for dealer in dealers:
+            self.complaints.setdefault(dealer, set()).add(own)
+        if refuses and len(self.sharers) - len(dealers) < self.threshold:
+            self.refusing.add(own)
+
+    def holders(self, dealer: int, there: Collection[int]) -> set[int]:
+        """Who of those that are there has not said that it cannot read the shares of a dealer."""
+        return set(there) - self.complaints.get(dealer, set())
 
     @property
     def gone(self) -> tuple[int, ...]:
@@ -65,8 +82,8 @@ def open_group(plan: RoundPlan, group: ServerGroup, replies: Mapping[int, memory
     """Take the masks off the total of a group, in place, and off its pads if the plan has a challenge.
 
     A released share that is not the one of its hash is left out, and its holder is named: it has seen the same hash before
-    it masked. Shares that are right by their hashes and belong to no secret, or to another one than was committed to, name
-    their dealer.
+    it masked, and has not complained. Shares that are right by their hashes and belong to no secret, or to another one than
+    was committed to, name their dealer.
 
     Args:
         plan: The plan.
@@ -107,7 +124,8 @@ def _rebuilt(
     """The secret of one owner from the good shares: its self-mask secret, or the mask key of one that dropped."""
     dealer, alive = group.clients[owner], owner in group.alive
     good = {}
-    for holder, body in replies.items():
+    for holder in group.holders(owner, replies):
+        body = replies[holder]
         share, name = body[order * SHARE_BYTES : (order + 1) * SHARE_BYTES], group.clients[holder]
         expected = group.hashes[owner][holder][HASH_BYTES if alive else 0 :][:HASH_BYTES]
         if share_hash(context, "self-mask" if alive else "mask key", dealer, name, share) == expected:

@@ -21,7 +21,7 @@ from fedgt.foreign_text import plain
 from fedgt.secagg.agreement import Link, links_to_json, quorum, signatures_to_json, valid_signatures
 from fedgt.secagg.agreement_log import AgreementLog, read_head
 from fedgt.secagg.challenge import pad_bytes
-from fedgt.secagg.faults import Fault, erase_faulty, erase_unreadable, strike
+from fedgt.secagg.faults import Fault, complaints, erase_faulty, erase_unreadable, strike
 from fedgt.secagg.frames import Sender
 from fedgt.secagg.group_sum import Authorise, GroupSum
 from fedgt.secagg.identity import Credentials
@@ -342,6 +342,7 @@ class ServerSession:
         self._advance("results")
         running = self._running()
         collected = self._collect("unmask", replies, failures)
+        self._faults += erase_unreadable(self._running(), collected)
         for group in running:
             if not group.reason:
                 try:
@@ -380,7 +381,8 @@ class ServerSession:
         """The inputs are complete: who is alive is decided here, and what may be opened."""
         for client in list(self._asked):
             self._add_input(client, replies, failures)
-        self._faults += erase_unreadable(self._current())
+        self._faults += complaints(self._current())
+        self._faults += erase_unreadable(self._running(), {group.index: group.alive for group in self._groups})
         self._erase_below_threshold("masked")
         for group in self._current():
             group.alive = tuple(sorted(group.alive))
@@ -605,7 +607,7 @@ class ServerSession:
         problems = dict.fromkeys(lengths, "no answer for this group")
         problems |= {index: f"refused: {reason}" for index, reason in message.refused.items()}
         for index in set(message.unreadable) & set(lengths):
-            self._groups[index].complaints.append(client)
+            self._groups[index].complain(client, message.unreadable[index], refuses=index in message.refused)
         for part in message.parts:
             if part.group not in lengths:
                 continue

@@ -64,6 +64,21 @@ def test_two_liars_who_spoil_just_the_groups_of_a_victim_do_not_frame_it(seed: i
     assert seen.posterior(CLIENTS)[victim] <= 1 / (1 + PREVALENCE * (1 - PREVALENCE)) < ACCUSED
 
 
+def test_complaints_of_two_liars_about_one_client_do_not_get_it_accused() -> None:
+    """One bad dealer explains both, and two liars need two: V is nearly sure by the prior alone. Three are too many."""
+    seen = Suspicions().after(1, [], complaints=[frozenset({"c00", "c02"}), frozenset({"c01", "c02"})])
+    assert seen.posterior(CLIENTS)["c02"] == pytest.approx(1 / (1 + PREVALENCE * (1 - PREVALENCE)))
+    assert not seen.accused(CLIENTS)
+    assert set(seen.after(2, [], complaints=[frozenset({"c03", "c02"})]).accused(CLIENTS)) == {"c02"}
+
+
+def test_complaints_send_nobody_to_train_apart() -> None:
+    """They cost no sum."""
+    seen = Suspicions().after(1, [], complaints=[frozenset({"c00", "c01"})])
+    assert not any(seen.apart(number) for number in range(1, 9))
+    assert seen.after(2, [{"c02", "c03"}]).apart(3)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("liars", [1, 2])
 def test_liars_are_found_and_nobody_else_is(liars: int) -> None:

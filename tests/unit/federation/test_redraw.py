@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fedgt.federation.liars import Suspicions
-from fedgt.federation.redraw import RESERVED, keep_promise_together, redrawn, reserved_rows, told_apart
+from fedgt.federation.redraw import RESERVED, Room, keep_promise_together, redrawn, reserved_rows, told_apart
 from fedgt.planning import default_design
 from fedgt.privacy import minimum_support
-from fedgt.types import FloatArray
+from fedgt.types import BoolArray, FloatArray
 
 PRIVACY = 4
 
@@ -18,6 +18,18 @@ def support(rows: FloatArray) -> int:
     found = minimum_support(rows, enough=PRIVACY)
     assert found is not None
     return found.lower
+
+
+def room(faults: BoolArray, first: FloatArray, spare: FloatArray, weights: FloatArray, seed: int = 0) -> Room:
+    return Room(
+        faults=faults,
+        open_to=np.vstack([first, spare]),
+        weights=weights,
+        allowed=np.ones(len(weights), dtype=np.bool_),
+        privacy=PRIVACY,
+        groups=4,
+        rng=np.random.default_rng(seed),
+    )
 
 
 def after_one_liar(clients: int, liar: int, weights: FloatArray, seed: int = 0) -> tuple[FloatArray, FloatArray, int]:
@@ -31,13 +43,7 @@ def after_one_liar(clients: int, liar: int, weights: FloatArray, seed: int = 0) 
     design = redrawn(
         np.array([posterior[name] for name in names]),
         np.array([not column.any() for column in first[~spoilt].T]),
-        np.array([[name in one for name in names] for one in seen.sets]),
-        np.vstack([first * weights, spare]),
-        weights=weights,
-        allowed=np.ones(clients, dtype=np.bool_),
-        privacy=PRIVACY,
-        groups=4,
-        rng=np.random.default_rng(seed),
+        room(np.array([[name in one for name in names] for one in seen.sets]), first * weights, spare, weights, seed),
     )
     assert design is not None
     return first, design.matrix.astype(np.float64), len(spare)
@@ -102,13 +108,7 @@ def test_two_clients_that_look_alike_are_told_apart() -> None:
         design = told_apart(
             sets,
             np.array([0.1, 0.45, 0.45]),
-            first[spoilt] > 0,
-            np.vstack([first, spare]),
-            weights=np.ones(15),
-            allowed=np.ones(15, dtype=np.bool_),
-            privacy=PRIVACY,
-            groups=4,
-            rng=np.random.default_rng(0),
+            room(first[spoilt] > 0, first, spare, np.ones(15)),
         )
         assert design is not None
         rows = design.matrix
@@ -133,12 +133,6 @@ def test_three_rows_or_none() -> None:
     nothing = redrawn(
         np.full(5, 0.02),
         np.zeros(5, dtype=np.bool_),
-        np.zeros((0, 5), dtype=np.bool_),
-        rows,
-        weights=np.ones(5),
-        allowed=np.ones(5, dtype=np.bool_),
-        privacy=PRIVACY,
-        groups=4,
-        rng=np.random.default_rng(0),
+        room(np.zeros((0, 5), dtype=np.bool_), rows, rows[:0], np.ones(5)),
     )
     assert nothing is None

@@ -189,18 +189,19 @@ def test_two_clients_with_the_same_public_key_are_refused() -> None:
         clients["a"].shares(message)
 
 
-def test_a_share_that_was_changed_costs_its_group_only() -> None:
-    agreed = plan("abc", "ab")
+def test_a_share_that_was_changed_is_complained_of_and_too_few_cost_their_group_only() -> None:
+    agreed = plan("abc", "ab", "ab")
     clients, requests = until(agreed, "masked")
 
     def change(part: GroupPart) -> GroupPart:
-        body = bytes([part.body[0] ^ 1]) + bytes(part.body[1:]) if part.group == 0 else part.body
+        body = bytes([part.body[0] ^ 1]) + bytes(part.body[1:]) if part.group < 2 else part.body
         return GroupPart(group=part.group, members=part.members, body=body)
 
     message = forged(agreed, "masked", requests["a"], change)
     reply = read_stage_message(clients["a"].masked(message, UPDATE), plan=agreed, stage="masked", client="a")
-    assert [part.group for part in reply.parts] == [1]
-    assert "share from b cannot be read" in reply.refused[0]
+    assert [part.group for part in reply.parts] == [0, 2], "of three it reads two, as many as open a sum"
+    assert reply.unreadable == {0: (1,), 1: (1,)}
+    assert reply.refused == {1: "the shares of b cannot be read"}
 
 
 @pytest.mark.parametrize(
