@@ -4,6 +4,7 @@ docs/threat-model.md names these tests line by line.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from fedgt.secagg import ClientPolicy, ClientSession, FixedPoint, RoundPlan, Run
 from fedgt.secagg.challenge import draw_seed, seed_hash
 from fedgt.secagg.messages import plan_message, read_stage_message, stage_message
 from lying_client import LyingClient
-from secagg_lab import FOUR, UPDATE, make_plan, play, proposed
+from secagg_lab import FOUR, UPDATE, allow, make_plan, play, proposed
 
 GROUPS = ("abc", "bcd", "abd")
 COEFFICIENTS = ((1, 1, 2), (1, 3, 1), (2, 1, 1))
@@ -59,10 +60,20 @@ def test_a_server_that_tells_two_clients_different_coefficients_opens_nothing_of
     asked = translated("shares", server.shares(translated("keys", keys, to_clients=False)), to_clients=True)
     shares = {name: clients[name].shares(message) for name, message in asked.items()}
     asked = translated("masked", server.masked(translated("shares", shares, to_clients=False)), to_clients=True)
+    masked = {name: clients[name].masked(message, UPDATE) for name, message in asked.items()}
+    told_apart = {"a": {0: (2,)}, "b": {0: (2,)}, "c": {0: (0, 1)}}
+    for name, reply in masked.items():
+        assert read_stage_message(reply, plan=told[name], stage="masked", client=name).unreadable == told_apart[name]
+    # The server hides the complaints, and asks for everything that could open the sum.
+    asked = translated(
+        "unmask", server.unmask(translated("masked", masked, to_clients=False), authorise=allow), to_clients=True
+    )
+    shares = {}
     for name, message in asked.items():
-        reply = read_stage_message(clients[name].masked(message, UPDATE), plan=told[name], stage="masked", client=name)
-        assert not reply.parts, "no vector leaves a client that was told something else than a peer"
-        assert "cannot be read" in reply.refused[0]
+        with suppress(ProtocolError):
+            shares[name] = clients[name].unmask(message)
+    (total,) = server.results(translated("unmask", shares, to_clients=False))
+    assert total.status == "erased", "nobody but itself holds a share of the deceived client"
 
 
 def test_an_agreement_on_other_coefficients_than_the_plan_is_not_signed() -> None:

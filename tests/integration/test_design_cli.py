@@ -103,6 +103,7 @@ def test_the_frontier_shows_what_each_further_sum_buys(fedgt: Run, tmp_path: Pat
     assert done.returncode == 0, done.stderr
     for word in ("sums", "disclosed share", "stages", "uploads", "attackers", "found", "* nested-12x7-r4"):
         assert word in done.stdout
+    assert "with --coefficients up to 9 sums keep this promise" in done.stdout
     support = minimum_support(read_design(tmp_path / "A.csv").matrix)
     assert support is not None
     assert support.r >= 4

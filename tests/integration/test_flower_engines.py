@@ -109,7 +109,7 @@ def test_a_superlink_that_is_killed_and_started_again_goes_on_with_the_run_and_w
     one message at a time: it must be waited for, because the groups of the test cannot be compared without it.
     """
     keys, folder, out = tmp_path / "keys", tmp_path / "run", tmp_path / "out.json"
-    slow = {"slow-client": 2, "slow-seconds": 150.0, "wait": 20.0, "patience": 20.0}
+    slow = {"slow-client": 2, "slow-seconds": 150.0, "wait": 20.0, "patience": 20.0, "timeout": 240.0}
     source = write_app(tmp_path / "app", CONFIG | slow | {"out": str(out), "keys": str(keys), "folder": str(folder)})
     with Deployment(tmp_path / "site", write_consortium(keys, 5), secure=True, database=True) as deployment:
         until(lambda: all("SuperNode ID" in deployment.log(f"node-{number}") for number in range(5)), 120)

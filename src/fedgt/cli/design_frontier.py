@@ -38,6 +38,7 @@ def show_frontier(
     from fedgt.errors import DesignError
     from fedgt.planning import default_design, design_with_coefficients, draw_frontier, frontier
     from fedgt.planning.picture import check_picture
+    from fedgt.planning.with_coefficients import rows_at_the_bound
 
     if plot is not None:
         check_picture(plot)
@@ -78,6 +79,9 @@ def show_frontier(
         typer.echo(f"no default: {why}")
     else:
         typer.echo(f"the default, `auto`: * {chosen.name} ({chosen.source})")
+    more = rows_at_the_bound(clients, privacy + dropouts)
+    if not coefficients and more is not None and more.groups > lines[-1].design.groups:
+        typer.echo(f"with --coefficients up to {more.groups} sums keep this promise")
 
 
 def _more(coefficients: bool) -> tuple[str, str]:

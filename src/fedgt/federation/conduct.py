@@ -81,7 +81,7 @@ def made_to_wait(
     most a minority waits, and the others are enough for a sum, so that nobody stops a run like this.
 
     While nobody who was left out explains the faults, three more kinds of clients wait: who stands out in the sums that are
-    left, who leaves again and again, and of the undecided ones the few that are most likely behind the other faults.
+    left, who leaves again and again, and of those that are not cleared the few that are most likely behind the other faults.
 
     Args:
         state: With the faults and the verdicts of the round.
@@ -114,9 +114,16 @@ def _why_to_wait(
     spoilt = frozenset().union(*state.suspicions.missing)
     at_fault = bool(state.suspicions.unexplained(state.excluded))
     said = {client: state.verdicts[client] for client in kept if client in state.verdicts}
-    words = ("undecided", "suspicious") if at_fault else ("undecided",)
-    unclear = {client: one for client, one in said.items() if one.verdict in words and policies.on_undecided != "keep"}
-    accused = [client for client, one in unclear.items() if one.posterior > 1.0 - policies.beta]
+    # Where the sums do not show harm, a client is kept although it may stand out.
+    least = policies.undecided if at_fault else 1.0
+    unclear = [
+        client
+        for client, one in said.items()
+        if one.verdict == "undecided" or (one.verdict != "untested" and one.posterior >= least)
+    ]
+    if policies.on_undecided == "keep":
+        unclear = []
+    accused = [client for client in unclear if said[client].posterior > 1.0 - policies.beta]
     leaving = [client for client in said if at_fault and client in spoilt and client in state.silences.often]
     unheard = [
         client
@@ -132,7 +139,8 @@ def _why_to_wait(
         reasons.setdefault(client, "tells: sums were spoilt, and it leaves again and again")
     # Who leaves again and again may be behind the faults that it is in: they make nobody else wait.
     rest = state.suspicions.posterior(kept, {*state.excluded, *leaving})
-    behind = {c: said[c].posterior * rest[c] for c in unclear if c in rest and rest[c] > SUSPECTED}
+    heard = [client for client in unclear if client in rest and not np.isnan(said[client].posterior)]
+    behind = {client: said[client].posterior * rest[client] for client in heard if rest[client] > SUSPECTED}
     likely = sorted((c for c in behind if behind[c] >= _AS_LIKELY * max(behind.values())), key=lambda c: -behind[c])
     for client in likely[:MOST_LIKELY]:
         reasons[client] = (

@@ -169,6 +169,8 @@ def _no_evidence(clients: int, privacy: int, absences: int) -> str:
     more = next(n for n in range(clients + 1, 4 * planned + 9) if _can_be_tested(n, planned))
     possible = [f"privacy {weaker} can be tested{spare}"] if weaker is not None else []
     possible.append(f"{more} clients keep privacy {privacy} with a test")
+    if clients >= 2 * planned and clients - planned + 1 >= FEWEST_ROWS:
+        possible.append("groups with coefficients keep it (design.coefficients = true)")
     return (
         f"privacy {privacy}{spare} of {clients} clients: no {FEWEST_ROWS} plain groups were found that keep it, and fewer "
         f"do not tell who is malicious; {', '.join(possible)}, or hold no tests: full secure aggregation keeps any privacy"

@@ -74,7 +74,14 @@ def test_of_the_undecided_those_wait_who_are_most_likely_behind_the_faults() -> 
     assert waits(state(unclear)) == {"c00"}, "c01 would need a second liar, and c09 is in no fault"
     one = state(unclear, suspicions=Suspicions().after(1, FAULTS[:1], FAULTS[:1]))
     assert waits(one) == {"c00", "c01"}, "both are as likely"
-    assert waits(state({"c01": ("keep", 0.2)})) == set(), "a test has cleared it"
+    assert waits(state({"c00": ("keep", 0.01)})) == set(), "a test has cleared it"
+    assert waits(state({"c00": ("keep", 0.2)})) == {"c00"}, "no harm was shown, so it was kept; but it is not cleared"
+    assert waits(state({"c00": ("keep", 0.2)}, excluded=frozenset({"c00"}))) == set()
+
+
+def test_who_was_not_heard_at_all_is_not_compared() -> None:
+    nothing = {client: ("undecided", float("nan")) for client in CLIENTS[1:6]}
+    assert waits(state({**nothing, "c00": ("undecided", 0.2)})) == {"c00"}
 
 
 def test_one_fault_of_many_makes_few_wait() -> None:

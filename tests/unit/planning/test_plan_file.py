@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedgt.design import named_design
+from fedgt.design import StagedDesign, any_design, named_design
 from fedgt.errors import DesignError, SpecError
 from fedgt.planning import Demands, Memory, Plan, make_plan, plan_schema, read_plan, write_plan
 from fedgt.planning.evaluation import figures
+from fedgt.planning.plan_file import plan_of
 from fedgt.secagg import Identity
 
 DEMANDS = Demands(clients=15, privacy=4, max_malicious=5)
@@ -44,6 +45,35 @@ def test_a_plan_that_is_written_is_read_back_the_same(tmp_path: Path) -> None:
     assert (again.privacy.promised, again.privacy.r, again.privacy.exact) == (4, 4, True)
     assert (again.strategy.largest, again.strategy.false_alarm) == (5, 0.05)
     assert len((tmp_path / "plan.json").read_text().splitlines()[7].split(",")) >= 15  # a row of the matrix is one line
+
+
+def test_a_plan_with_coefficients_says_that_they_are_meant(tmp_path: Path) -> None:
+    names = tuple(f"c{j:02d}" for j in range(15))
+    made = plan_of(any_design("regular-15x10-r6-c3"), privacy=6, evidence="graded", largest=7, members=names)
+    write_plan(tmp_path / "plan.json", made)
+    again = read_plan(tmp_path / "plan.json")
+    assert again == made
+    assert isinstance(again.assignment, StagedDesign)
+    assert (again.privacy.r, again.assignment.largest_entry) == (6, 3)
+    content = json.loads((tmp_path / "plan.json").read_text())
+    assert content["design"].pop("coefficients") is True
+    (tmp_path / "plan.json").write_text(json.dumps(content))
+    with pytest.raises(SpecError, match=r"design\.coefficients = true if they are meant"):
+        read_plan(tmp_path / "plan.json")
+    content["design"]["coefficients"], content["evidence"] = True, "binary"
+    (tmp_path / "plan.json").write_text(json.dumps(content))
+    with pytest.raises(SpecError, match="coefficients are for graded evidence"):
+        read_plan(tmp_path / "plan.json")
+    content["design"]["matrix"][0][1] += 1  # another coefficient is another design
+    content["evidence"] = "graded"
+    (tmp_path / "plan.json").write_text(json.dumps(content))
+    with pytest.raises(SpecError, match="privacy"):
+        read_plan(tmp_path / "plan.json")
+
+
+def test_a_plan_without_coefficients_does_not_mention_them(tmp_path: Path) -> None:
+    write_plan(tmp_path / "plan.json", plan())
+    assert "coefficients" not in (tmp_path / "plan.json").read_text()
 
 
 def test_what_the_consortium_adds_survives_the_round_trip(tmp_path: Path) -> None:
