@@ -27,7 +27,7 @@ def spec(**changes: Any) -> ExperimentSpec:
 def test_graded_evidence_on_a_tie_free_design_is_the_default_and_keeps_to_one_test_where_all_is_decided() -> None:
     result = run(spec(federation__rounds=2, decode__on_undecided="decide"))
     assert result.test is not None
-    assert (result.test.kind, result.test.design) == ("graded", "graded-15x10-b")
+    assert (result.test.kind, result.test.design) == ("graded", "nested-15x12-r4")
     assert result.test.graded is not None
     assert len(result.tests) == 1
     assert result.test.outcomes == ""
@@ -77,7 +77,7 @@ def test_who_was_excluded_is_in_no_later_sum_and_its_verdict_stays() -> None:
 
 def test_where_no_further_rows_can_be_tested_undecided_clients_are_decided_at_once() -> None:
     """The five that were excluded leave no three whole rows to repeat, and 15 x 10 leaves no room for new ones."""
-    result = run(spec(seed=2))
+    result = run(spec(seed=2, design__name="graded-15x10-b"))
     assert len(result.tests) == 1
     assert result.tests[0].status == "undecided"
     assert "another test round" not in result.tests[0].reason
@@ -111,9 +111,11 @@ def test_case_32_attackers_who_train_as_the_honest_do_are_found_in_the_first_rou
 ) -> None:
     """The same shuffling for everybody, no poison drawn anew. Rates are reported; the test is that screening helps.
 
-    In the thirtieth round all five are found, or, in 2 of 4 runs, nobody is named: it abstains.
+    In the thirtieth round all five are found, or, in 2 of 4 runs, nobody is named: it abstains. How evenly clients own the
+    classes does not show so late, so weights are asked for.
     """
-    results = [run(spec(seed=seed, screen__round=number, federation__rounds=number)) for seed in range(4)]
+    late = {"screen__features": "weights", "design__name": "graded-15x10-b"} if number > 1 else {}
+    results = [run(spec(seed=seed, screen__round=number, federation__rounds=number, **late)) for seed in range(4)]
     record_property(f"round {number}", rates(results))
     assert {test.round for one in results for test in one.tests} == {number}
     assert np.mean([one.missed for one in results]) < most_missed
@@ -131,7 +133,9 @@ def alone(split: Partition, data: ImageData) -> Partition:
 @pytest.mark.parametrize(
     ("partition", "features"),
     [
+        ("own", "auto"),
         ("own", "weights"),
+        ("single-class", "auto"),
         ("single-class", "weights"),
         ("single-class", "margins"),
     ],
@@ -153,8 +157,18 @@ def test_case_35_an_honest_client_with_one_class_only_is_not_accused_when_nobody
 
 @pytest.mark.parametrize("seed", [1, 3])
 def test_honest_clients_who_own_other_classes_are_not_accused_when_nobody_attacks(seed: int) -> None:
-    """Dirichlet 1.0; by weights alone seven of 15 would go, in the third round."""
-    result = run(spec(seed=seed, attack__malicious=0, federation__rounds=4, data__partition="dirichlet"))
+    """Dirichlet 1.0; weights alone suspect several, and margins, which the default takes there, suspect nobody."""
+    nobody = {"attack__malicious": 0, "federation__rounds": 4, "data__partition": "dirichlet"}
+    result = run(spec(seed=seed, **nobody))
+    assert result.falsely_excluded == 0
+    assert result.test is not None
+    assert "clients own the classes unevenly, so margins are compared" in result.test.screen_reason
+    assert not any(client.verdict == "suspicious" for client in result.clients)
+
+
+def test_suspects_by_weights_who_own_other_classes_are_not_confirmed_by_margins() -> None:
+    nobody = {"attack__malicious": 0, "federation__rounds": 4, "data__partition": "dirichlet"}
+    result = run(spec(seed=5, screen__features="weights", **nobody))
     assert result.falsely_excluded == 0
     assert result.test is not None
     assert result.test.status == "unconfirmed"

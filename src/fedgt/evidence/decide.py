@@ -6,7 +6,7 @@ Every set of at most n_max clients is scored. Further attacks are looked for bes
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,6 +31,10 @@ from fedgt.types import FloatArray, LayeredEvidence, SetEvidence
 
 SOMEBODY = 3.0
 """Log-odds of some attack against none below which nobody is accused: 20 : 1. Above it something that is left is said."""
+
+SOMEBODY_AGAIN = 1.0
+"""The same where weights were compared in several tests. Of 45 federations without attackers none was above -1.9 then, where
+one test alone reached 1.8 (decision 0032)."""
 
 WRONG = 0.05
 """Probability that the sets found are wrong where they do not explain everything."""
@@ -103,7 +107,9 @@ def decode_graded(
     more = further is not None and against_nobody(further) > -SOMEBODY
     if further is not None and more:
         log_odds = _doubted(log_odds, further, undecided)
-    said = _result(log_odds, count, ranked[:best], against, len(attacks) if against > 0 else 0, beta, undecided)
+    needed = SOMEBODY if len(lined) < 2 else SOMEBODY_AGAIN
+    accused = _Accused(attacks=len(attacks) if against > 0 else 0, against=against, sure=against >= needed)
+    said = _result(log_odds, count, ranked[:best], accused, beta, undecided)
     if more:
         said = replace(said, more=True, reason=f"{said.reason}; {MORE}")
     return judged(said, attacks, lined)
@@ -130,23 +136,32 @@ def _doubted(log_odds: FloatArray, further: SetPosterior, undecided: float) -> F
     return result
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Accused:
+    """Whether there is an attack: how many, log-odds of some against none, and whether that is enough to accuse."""
+
+    attacks: int
+    against: float
+    sure: bool
+
+
 def _result(
     log_odds: FloatArray,
     count: FloatArray,
     best: tuple[RankedSet, ...],
-    against: float,
-    attacks: int,
+    accused: _Accused,
     beta: float,
     undecided: float,
 ) -> GradedDecoding:
+    attacks, against = accused.attacks, accused.against
     posterior = 1.0 / (1.0 + np.exp(np.clip(log_odds, -700.0, 700.0)))
     open_ones = (posterior >= undecided) & (posterior <= 1.0 - undecided)
-    flagged = (posterior > 1.0 - beta) & (attacks > 0) & (against >= SOMEBODY)
+    flagged = (posterior > 1.0 - beta) & (attacks > 0) & accused.sure
     status: GradedStatus
     if open_ones.any():
         status = "undecided"
         reason = f"{int(open_ones.sum())} clients cannot be decided by these sums"
-        if attacks and against < SOMEBODY:
+        if attacks and not accused.sure:
             reason += ", nor is it sure enough that anybody is malicious"
     elif attacks == 0:
         status = "nobody"

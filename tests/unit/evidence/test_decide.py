@@ -300,7 +300,11 @@ def test_nobody_has_to_confirm_if_one_test_shows_that_classes_are_owned_evenly()
     attacks, late = [in_it(1, 4, 9)], Says(doubts)
     flagged = replace(found, flagged=np.isin(np.arange(15), [1, 4, 9]))
     assert not judged(flagged, attacks, [late, late]).flagged.any()
-    assert np.flatnonzero(judged(flagged, attacks, [Says(doubts, evenly_owned=True), late]).flagged).tolist() == [1, 4, 9]
+    assert np.flatnonzero(judged(flagged, attacks, [Says(doubts, evenly_owned=True), late]).flagged).tolist() == [
+        1,
+        4,
+        9,
+    ]
 
 
 def test_more_suspects_than_can_be_asked_about_one_by_one_are_asked_about_together() -> None:

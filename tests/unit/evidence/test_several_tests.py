@@ -85,8 +85,7 @@ def test_the_evidence_for_a_set_is_the_textbook_likelihood_ratio_of_all_contrast
     (joined,) = together(list(tests))
     assert isinstance(joined, GradedEvidence)
     observed, shifts = (
-        np.concatenate(parts)
-        for parts in ([compared_in(one) for one in tests], [one.damage.shifts for one in tests])
+        np.concatenate(parts) for parts in ([compared_in(one) for one in tests], [one.damage.shifts for one in tests])
     )
     k = len(observed)
     degrees = np.exp(np.mean([np.log(one.strongest.shift.effective_features) for one in tests]))

@@ -31,7 +31,7 @@ def test_federations_without_a_known_design_have_groups_that_keep_the_promise(cl
     ("clients", "graded", "name"),
     [
         (10, True, "graded-10x6"),
-        (15, True, "graded-15x10-b"),
+        (15, True, "nested-15x12-r4"),
         (20, True, "graded-20x12"),
         (30, True, "graded-30x15"),
         (15, False, "bch-15x8"),

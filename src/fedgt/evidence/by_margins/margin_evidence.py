@@ -22,7 +22,7 @@ STRENGTHS = (3.0, 8.0, 20.0)
 SPREADS = (0.3, 1.0)
 """Relative deviation of the strengths: clients own more or fewer samples of the label under attack."""
 
-RAISED = 3.5
+RAISED = 2.0
 """Nats by which every set's evidence is raised. Scales that are not known for certain make the t distribution wide, and
 evidence against nobody weak. Chosen on runs with seeds below 100 so that about .3 honest clients a run are accused at most
 where nobody is malicious; `docs/heterogeneity.md` has what it does on others."""
