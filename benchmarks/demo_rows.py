@@ -7,30 +7,35 @@ docs/results/demo_rows.csv (resumable); the table is printed.
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from fedgt.cli.demo_command import DEMO
-from fedgt.design import named_design, searched_design
-from fedgt.experiment import make_spec
+from fedgt.design import Design, named_design, searched_design
+from fedgt.experiment import ExperimentSpec, make_spec
 from fedgt.reproduction.sweep import sweep
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "demo_rows.csv"
+SEEDS = range(500, 560)
 DESIGNS = (named_design("graded-15x10-b"), searched_design("nested-15x12-r4").design.plain)
+
+
+def planned(design: Design, malicious: int, seeds: Sequence[int]) -> list[ExperimentSpec]:
+    """The demo's specification with this design, so many attackers and these seeds."""
+    changes = {"attack.malicious": malicious, "design.name": design.name, "design.matrix": design.matrix.tolist()}
+    return [make_spec(DEMO, {"seed": seed, **changes}) for seed in seeds]
 
 
 def main() -> None:
     """Run what is missing and print the rates as Markdown."""
-    first, last = (int(one) for one in sys.argv[1:3]) if len(sys.argv) > 2 else (500, 559)
+    seeds = range(int(sys.argv[1]), int(sys.argv[2]) + 1) if len(sys.argv) > 2 else SEEDS
     print("| design | attackers | missed | falsely excluded | runs that wrong somebody |")
     print("|---|---|---|---|---|")
     for malicious in (0, 3, 5):
-        attack = {"attack.malicious": malicious}
         for design in DESIGNS:
-            changes = {**attack, "design.name": design.name, "design.matrix": design.matrix.tolist()}
-            specs = [make_spec(DEMO, {"seed": seed, **changes}) for seed in range(first, last + 1)]
-            rows = sweep(specs, RESULTS, masks=False)
+            rows = sweep(planned(design, malicious, seeds), RESULTS, masks=False)
             missed = np.array([float(row["missed_clients"] or 0) for row in rows])
             wronged = np.array([float(row["falsely_excluded_clients"] or 0) for row in rows])
             print(

@@ -6,7 +6,10 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+
+import pytest
 
 from doc_blocks import promised, run_page
 
@@ -14,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 CLIENTS = 15
+DEFAULT = "nested-15x12-r4"
 
 
 def test_its_program_prints_what_stands_below_it(tmp_path: Path) -> None:
@@ -64,8 +68,20 @@ Row = dict[str, str]
 
 def first_test(cells: tuple[str, ...]) -> Callable[[Row], bool]:
     """One test in the first round on MNIST, clients alike, with the default design."""
-    wanted = {"dataset": "mnist", "round": "1", "design": "graded-15x10-b", "further": "none"}
+    wanted = {"dataset": "mnist", "round": "1", "design": DEFAULT, "further": "none"}
     return lambda row: row["cell"] in cells and all(row[key] == value for key, value in wanted.items())
+
+
+@cache
+def runs_of_the_demo(attackers: int) -> frozenset[str]:
+    """The digests of the demo's specification on seeds that chose nothing, with the default design."""
+    made = runpy.run_path(str(ROOT / "benchmarks" / "demo_rows.py"))
+    default = next(one for one in made["DESIGNS"] if one.name == DEFAULT)
+    return frozenset(spec.digest for spec in made["planned"](default, attackers, made["SEEDS"]))
+
+
+def the_demo(attackers: int) -> Callable[[Row], bool]:
+    return lambda row: row["spec_hash"] in runs_of_the_demo(attackers)
 
 
 def hospitals(attack: str) -> Callable[[Row], bool]:
@@ -81,7 +97,9 @@ COUNTED: dict[str, tuple[str, str, Callable[[Row], bool]]] = {
         first_test(("flip", "permutation")),
     ),
     "MNIST digits, clients alike; none": ("graded.csv", "falsely_accused_clients", first_test(("null",))),
-    "the demo, 80 digits a client; 5": ("demo.csv", "falsely_excluded_clients", lambda row: row["screen"] == "graded"),
+    "the demo, 80 digits a client; 5": ("demo_rows.csv", "falsely_excluded_clients", the_demo(5)),
+    "the demo, 80 digits a client; 3": ("demo_rows.csv", "falsely_excluded_clients", the_demo(3)),
+    "the demo, 80 digits a client; none": ("demo_rows.csv", "falsely_excluded_clients", the_demo(0)),
     "real hospitals, skin images, labels permuted; 3": (
         "heterogeneity.csv",
         "falsely_excluded_clients",
@@ -103,6 +121,7 @@ def table() -> list[list[str]]:
     return rows[1:]
 
 
+@pytest.mark.filterwarnings("ignore:'click.utils:DeprecationWarning")  # by the import of typer
 def test_every_figure_of_the_table_is_counted_from_rows() -> None:
     assert [f"{data}; {attackers}" for data, attackers, *_ in table()] == list(COUNTED)
     for (data, attackers, *printed), (name, wronged, wanted) in zip(table(), COUNTED.values(), strict=True):
