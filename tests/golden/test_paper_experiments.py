@@ -53,7 +53,7 @@ def test_the_published_code_conditions_its_attackers_and_breaks_the_promise_by_n
 def test_graded_evidence_is_told_nothing() -> None:
     spec = one("mnist", "graded")
     assert (spec.screen.kind, spec.screen.utility, spec.screen.source_label) == ("graded", "auto", None)
-    assert design_of(spec).groups == 10
+    assert design_of(spec).groups == 12
 
 
 def test_the_settings_of_cifar10_and_isic2019() -> None:

@@ -36,7 +36,7 @@ def show_frontier(
     from fedgt.cli.design_search import write_csv
     from fedgt.deadline import Deadline
     from fedgt.errors import DesignError
-    from fedgt.planning import default_design, design_with_coefficients, draw_frontier, frontier
+    from fedgt.planning import SPARE, default_design, design_with_coefficients, draw_frontier, frontier
     from fedgt.planning.picture import check_picture
     from fedgt.planning.with_coefficients import rows_at_the_bound
 
@@ -49,7 +49,7 @@ def show_frontier(
         if coefficients:
             chosen = design_with_coefficients(clients, privacy=privacy, absences=dropouts)
         else:
-            chosen = default_design(clients, graded=True, privacy=privacy, absences=dropouts)
+            chosen = default_design(clients, graded=True, privacy=privacy, absences=dropouts, spare=SPARE)
     except DesignError as error:
         if write is not None:
             raise

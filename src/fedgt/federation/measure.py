@@ -50,6 +50,11 @@ from fedgt.secagg import GroupSum
 from fedgt.types import NEGATIVE, BoolArray, FloatArray, IntArray, Outcomes, Parameters, SetEvidence
 
 
+ENOUGH_CLASSES = 6
+"""From so many classes on `auto` may compare margins. With fewer, an attack on two classes looks as if half of them were
+owned unevenly, and margins have too few pairs to learn from: weights are compared, and margins are the second opinion."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measured:
     """What the sums of a test say.
@@ -351,7 +356,7 @@ def _graded(test: GroupMeans, validation: Validation, settings: ScreenSettings, 
         test=by_margins,
         heard=np.atleast_1d((weights[heard] != 0).any(axis=0)),
     )
-    if settings.features == "auto" and not opinion.evenly_owned:
+    if settings.features == "auto" and not opinion.evenly_owned and len(present) >= ENOUGH_CLASSES:
         screen = by_margins()
         return replace(screen, reason=f"clients own the classes unevenly, so margins are compared; {screen.reason}")
     return replace(found, evidence=replace(found.evidence, opinion=opinion, evenly_owned=opinion.evenly_owned))

@@ -11,9 +11,10 @@ import numpy as np
 
 from fedgt.design import Design
 from fedgt.federation.next_rows import confusion, drawn_row, keeps_promise
+from fedgt.planning import SPARE
 from fedgt.types import BoolArray, FloatArray
 
-RESERVED = 2
+RESERVED = SPARE
 """Independent rows of the cautious account that are kept for tests after a fault, where the first test leaves so many."""
 
 _FEWEST_ROWS = 3

@@ -52,7 +52,7 @@ def seated(
 
 def _default(federation: Federation, clients: int, *, graded: bool) -> Design:
     """Over a network with room for an absence, where that leaves enough evidence."""
-    from fedgt.planning import default_design, design_for_absences
+    from fedgt.planning import SPARE, default_design, design_for_absences
 
     privacy, sums = federation.ledger.promised, federation.sums
     if graded and isinstance(federation.transport, MeetingTransport):
@@ -60,7 +60,12 @@ def _default(federation: Federation, clients: int, *, graded: bool) -> Design:
             clients, privacy=privacy, largest_share=sums.largest_share, colluders=sums.colluders
         )[0]
     return default_design(
-        clients, graded=graded, privacy=privacy, largest_share=sums.largest_share, colluders=sums.colluders
+        clients,
+        graded=graded,
+        privacy=privacy,
+        spare=SPARE if graded else 0,
+        largest_share=sums.largest_share,
+        colluders=sums.colluders,
     )
 
 

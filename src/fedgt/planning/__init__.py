@@ -5,7 +5,7 @@ signs. `ties`, `margin` and `search_graded` are about graded evidence.
 """
 
 from fedgt.planning.communication import Communication, communication
-from fedgt.planning.default import default_design, design_for_absences
+from fedgt.planning.default import SPARE, default_design, design_for_absences
 from fedgt.planning.demands import Demands, Evidence, require_possible
 from fedgt.planning.evaluation import Evaluation, Figures, Memory
 from fedgt.planning.expected import ExpectedErrors, expected, least_wrong
@@ -23,6 +23,7 @@ from fedgt.planning.with_coefficients import design_with_coefficients
 
 __all__ = [
     "RULES",
+    "SPARE",
     "Communication",
     "Demands",
     "Evaluation",

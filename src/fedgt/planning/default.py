@@ -29,6 +29,9 @@ ENOUGH_POWER = 0.75
 SOME_POWER = 0.5
 """What groups with room for an absence must find, or a real run goes without the room."""
 
+SPARE = 2
+"""Rows that a run with other people's clients keeps back: after a fault its groups are drawn anew, which needs them."""
+
 MOST_ROWS = 20
 UPLOADS = 8
 """Groups of a client at most: what a test costs it, beside one upload of a training round."""
@@ -40,6 +43,7 @@ def default_design(
     graded: bool,
     privacy: int = 4,
     absences: int = 0,
+    spare: int = 0,
     largest_share: float = NO_LIMIT,
     colluders: int = 0,
 ) -> Design:
@@ -54,6 +58,8 @@ def default_design(
         graded: For graded evidence; binary outcomes otherwise.
         privacy: The promised r.
         absences: s: so many clients may be missing from a test, and r is kept all the same: groups are made for r + s.
+        spare: So many rows of those that the promise permits are kept back, for tests after a fault (`SPARE`). Of known
+            designs those with more rows are passed over; nested groups mostly leave room by themselves.
         largest_share: The promised limit of the disclosed share of any client, with equal weights.
         colluders: With whose help the share must keep the limit.
 
@@ -66,10 +72,14 @@ def default_design(
         'bch-15x8'
         >>> default_design(12, graded=True, privacy=3).name.startswith("nested-12x")
         True
+        >>> default_design(15, graded=True).groups, default_design(15, graded=True, spare=2).groups
+        (12, 10)
     """
     planned = privacy + absences
     for name in _KNOWN[graded].get(clients, ()):  # the most rows first, by rising r
         known = _known(name)
+        if known.groups > clients - planned + 1 - spare:
+            continue
         support = minimum_support(known.matrix, enough=planned)
         if support is not None and support.lower >= planned and within(known, largest_share, colluders):
             return known
@@ -111,13 +121,22 @@ def design_for_absences(
     """
     try:
         roomy = default_design(
-            clients, graded=True, privacy=privacy, absences=1, largest_share=largest_share, colluders=colluders
+            clients,
+            graded=True,
+            privacy=privacy,
+            absences=1,
+            spare=SPARE,
+            largest_share=largest_share,
+            colluders=colluders,
         )
     except DesignError:
         roomy = None
     if roomy is not None and detection_power(roomy.matrix).found >= SOME_POWER:
         return roomy, 1
-    return default_design(clients, graded=True, privacy=privacy, largest_share=largest_share, colluders=colluders), 0
+    plain = default_design(
+        clients, graded=True, privacy=privacy, spare=SPARE, largest_share=largest_share, colluders=colluders
+    )
+    return plain, 0
 
 
 def _fewest(clients: int, planned: int, largest_share: float, colluders: int) -> Design:
