@@ -6,7 +6,8 @@ s then have the covariance rho N_r N_s^T. The same rows say nearly the same agai
 
 With s_j what client j moves in the contrasts of all tests, and V their covariance, the tests hold s_j^T V^-1 s_j of
 information about it instead of |s_j|^2. The quotient, mean of all clients, is the part of the evidence that is new, and the
-evidence of all tests is raised to this power.
+evidence of all tests is raised to this power. A test of few rows says less: of what is new each test has a share by the
+square of its own information, so that a poor test does not weaken a good one.
 """
 
 from collections.abc import Sequence
@@ -32,7 +33,9 @@ def without_repetition(tests: Sequence[GradedEvidence]) -> list[GradedEvidence]:
     if len(tests) < 2:
         return list(tests)
     new = part_that_is_new([one.noise for one in tests], [one.damage.shifts for one in tests])
-    return [one.raised(new) for one in tests]
+    alone = np.array([float((one.damage.shifts**2).sum()) for one in tests])
+    powers = np.minimum(new * alone * alone.sum() / (alone @ alone), 1.0)
+    return [one.raised(float(power)) for one, power in zip(tests, powers, strict=True)]
 
 
 def part_that_is_new(noise: Sequence[FloatArray], shifts: Sequence[FloatArray]) -> float:

@@ -49,7 +49,6 @@ from fedgt.screen import ScreenResult, all_negative, cluster_screen, layer_featu
 from fedgt.secagg import GroupSum
 from fedgt.types import NEGATIVE, BoolArray, FloatArray, IntArray, Outcomes, Parameters, SetEvidence
 
-
 ENOUGH_CLASSES = 6
 """From so many classes on `auto` may compare margins. With fewer, an attack on two classes looks as if half of them were
 owned unevenly, and margins have too few pairs to learn from: weights are compared, and margins are the second opinion."""

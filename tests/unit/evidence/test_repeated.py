@@ -118,3 +118,20 @@ def test_one_test_is_left_as_it_is() -> None:
     sets = np.random.default_rng(1).random((50, 15)) < 0.3
     np.testing.assert_array_equal(one.raised(1.0).log_likelihood(sets), one.log_likelihood(sets))
     assert one.raised(0.5).some() < one.some()
+
+
+def test_a_poor_test_does_not_weaken_a_good_one() -> None:
+    """Ten rows, then three of them once more: with one power for both the first would lose a fifth of what it says."""
+    good, poor = looked(np.random.default_rng(3), again=0.0, count=2, malicious=(2, 5, 11))
+    few = graded_screen(
+        np.random.default_rng(4).normal(size=(4, CLASSES, INPUTS)),
+        np.full((4, CLASSES), 0.3),
+        weights=ROWS[:4],
+        samples=[100] * 15,
+        erased=[False] * 4,
+    ).evidence
+    assert isinstance(few, GradedEvidence)
+    first, second = (one for one in together([good, few]) if isinstance(one, GradedEvidence))
+    assert first.power > 0.9 > second.power
+    same = [one.power for one in together([good, poor]) if isinstance(one, GradedEvidence)]
+    assert same[0] == pytest.approx(same[1])
