@@ -498,8 +498,8 @@ def weiszfeld_in_general_position(patch: pytest.MonkeyPatch) -> None:
     def rows(task: str, plan: str, weights: Mapping[str, int], groups: Any) -> tuple[Row, ...]:
         rng = np.random.default_rng([*bytes.fromhex(plan)])
         return tuple(
-            {name: float(weights[name] if task == "mean" else rng.integers(1, 2**20)) for name in group}
-            for _, group in groups
+            {name: float(weights[name] * a if task == "mean" else rng.integers(1, 2**20)) for name, a in group.items()}
+            for group in groups
             if group
         )
 
