@@ -23,26 +23,59 @@ def write_durably(path: Path, content: bytes, *, sync: bool = True) -> None:
     Raises:
         SpecError: If it cannot be written; the old file is as it was.
     """
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        try:
-            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(content)
-                if sync:
-                    file.flush()
-                    os.fsync(file.fileno())
+        with _draft(path, content, sync=sync) as draft:
             draft.replace(path)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
-        if sync and os.name == "posix":
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+        if sync:
+            sync_folder(path.parent)
     except OSError as error:
         raise SpecError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def write_once(path: Path, content: bytes) -> None:
+    """Make a file that does not exist yet (mode 0600), whole and on the disk when this returns.
+
+    Raises:
+        FileExistsError: If it exists: of several processes one makes it.
+        OSError: If it cannot be written.
+    """
+    with _draft(path, content, sync=True) as draft:
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            raise
+        except OSError:  # no hard links here
+            _write_new(path, content, sync=True)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def _draft(path: Path, content: bytes, *, sync: bool) -> Iterator[Path]:
+    """The content in a file beside another, which is gone afterwards."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        _write_new(draft, content, sync=sync)
+        yield draft
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _write_new(path: Path, content: bytes, *, sync: bool) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 @contextmanager

@@ -4,6 +4,7 @@ Spreadsheets and some editors begin a file with a byte order mark. It is not par
 """
 
 import codecs
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,6 +68,20 @@ def write_text(path: Path, text: str) -> None:
     """
     with writing(path):
         path.write_text(text, encoding="utf-8")
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Put a text, for everybody to read, in the place of another, whole or not at all.
+
+    Raises:
+        SpecError: If it cannot be written; the old one is as it was.
+    """
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        raise SpecError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def decoded(content: bytes, what: str, *, error: type[FedGTError] = SpecError) -> str:

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from fedgt.durable_file import sync_folder, write_once
 from fedgt.engine.nearness import AnsweredModel, new_seed
 from fedgt.errors import PolicyError, ProtocolError, SpecError
 from fedgt.secagg import AgreementLog, Registry
-from fedgt.secagg.agreement_log import write_once
+from fedgt.text_file import read_content
 
 _LARGEST_FILE = 2**28
 
@@ -167,9 +168,7 @@ class RoundJournal:
             used.mkdir(mode=0o700, exist_ok=True)
             marker = os.open(used / hashlib.sha256(what).hexdigest(), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             os.close(marker)  # it is empty: its name in the folder is all that must last
-            folder = os.open(used, os.O_RDONLY)
-            os.fsync(folder)
-            os.close(folder)
+            sync_folder(used)
         except FileExistsError as error:
             raise ProtocolError(f"{refusal}, by another process") from error
         except OSError as error:
@@ -232,12 +231,7 @@ def _lines(path: Path) -> list[bytes]:
 
 
 def _content(path: Path) -> bytes:
-    try:
-        if path.stat().st_size > _LARGEST_FILE:
-            raise SpecError(f"journal {path} is larger than {_LARGEST_FILE} bytes")
-        return path.read_bytes()
-    except OSError as error:
-        raise SpecError(f"journal {path} cannot be read: {error.strerror}") from error
+    return read_content(path, "journal", largest=_LARGEST_FILE)
 
 
 def _without_cut(path: Path) -> None:

@@ -175,7 +175,7 @@ class Recorder:
         assert run is not None  # noqa: S101 - only called with one
         before, ledger = Ledger.from_json(run.ledger.encode(), folder.path), self._federation.ledger
         ledger.merge(before)
-        self.history.restore(run.rows, run.verdicts, run.cpu_seconds)
+        self.history.restore(run.rows, run.between["verdicts"], run.cpu_seconds)
         self.halted, self._ended = run.halted, folder.result
         state = run.state(ledger)
         number, purpose = folder.under_way()

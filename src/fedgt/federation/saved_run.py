@@ -1,12 +1,11 @@
 """A run between two rounds as bytes: its state and its rows, in one file that is there as a whole or not at all."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fedgt._version import __version__
 from fedgt.design import Design
@@ -19,12 +18,11 @@ from fedgt.federation.verdicts import Exclusion, Verdict
 from fedgt.grouping import Grouping
 from fedgt.packed import label_of, pack, unpack
 from fedgt.privacy import Ledger
-from fedgt.types import FloatArray, SetEvidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SavedRun:
-    """All that a process needs to go on with a run; see `RunState` for most of it.
+    """All that a process needs to go on with a run.
 
     Attributes:
         spec_hash: Of the run that it is.
@@ -32,6 +30,7 @@ class SavedRun:
         halted: Why the run may not go on; empty if it may.
         rows: The rows of the result, as JSON.
         cpu_seconds: What was used until now.
+        between: The fields of `RunState`, but for its ledger.
     """
 
     spec_hash: str
@@ -39,48 +38,25 @@ class SavedRun:
     halted: str
     rows: str
     cpu_seconds: float
-    parameters: Mapping[str, npt.NDArray[Any]]
-    round: int
-    excluded: frozenset[str]
-    verdicts: Mapping[str, Verdict]
-    evidence: tuple[SetEvidence, ...]
-    heard: Mapping[str, int]
-    revealed: tuple[FloatArray, ...]
-    tests: int
-    next_test: int
-    grouping: Grouping | None
-    lost: tuple[int, ...]
-    decided: Exclusion | None
-    suspicions: Suspicions
-    silences: Silences
-    waiting: frozenset[str]
-    odd: frozenset[str]
+    between: Mapping[str, Any]
 
     def state(self, ledger: Ledger) -> RunState:
         """The state between the rounds, with the account that goes on."""
-        return RunState(
-            parameters=MappingProxyType(dict(self.parameters)),
-            ledger=ledger,
-            round=self.round,
-            excluded=self.excluded,
-            verdicts=MappingProxyType(dict(self.verdicts)),
-            evidence=self.evidence,
-            heard=MappingProxyType(dict(self.heard)),
-            revealed=self.revealed,
-            tests=self.tests,
-            next_test=self.next_test,
-            grouping=self.grouping,
-            lost=self.lost,
-            decided=self.decided,
-            suspicions=self.suspicions,
-            silences=self.silences,
-            waiting=self.waiting,
-            odd=self.odd,
-        )
+        frozen: dict[str, Any] = {
+            name: MappingProxyType(one) if isinstance(one, dict) else one for name, one in self.between.items()
+        }
+        return RunState(ledger=ledger, **frozen)
 
     def ended(self) -> "SavedRun":
         """The same without what only a further test would need: what is not kept cannot leak."""
-        return replace(self, evidence=(), heard={}, revealed=(), decided=None, suspicions=Suspicions())
+        nothing: dict[str, Any] = {
+            "evidence": (),
+            "heard": {},
+            "revealed": (),
+            "decided": None,
+            "suspicions": Suspicions(),
+        }
+        return replace(self, between={**self.between, **nothing})
 
     def to_bytes(self) -> bytes:
         """The bytes of the file."""
@@ -97,36 +73,23 @@ class SavedRun:
         if version != __version__:
             raise SpecError(f"written by fedgt {version}, this is {__version__}: go on with that version")
         found = unpack(content, _CLASSES)
-        if not isinstance(found, cls):
+        if not isinstance(found, cls) or set(found.between) != set(_BETWEEN):
             raise SpecError("no state of a run")
         return found
 
 
 _CLASSES = (SavedRun, Verdict, Exclusion, Grouping, Design, Suspicions, Silences, *STORED)
+_BETWEEN = tuple(field.name for field in fields(RunState) if field.name != "ledger")
 
 
 def saved(state: RunState, *, spec_hash: str, halted: str, rows: str, cpu_seconds: float) -> SavedRun:
     """What is kept of a run between two rounds."""
+    model = {name: np.asarray(values) for name, values in state.parameters.items()}
     return SavedRun(
         spec_hash=spec_hash,
         ledger=state.ledger.to_json().decode(),
         halted=halted,
         rows=rows,
         cpu_seconds=cpu_seconds,
-        parameters={name: np.asarray(values) for name, values in state.parameters.items()},
-        round=state.round,
-        excluded=state.excluded,
-        verdicts=state.verdicts,
-        evidence=state.evidence,
-        heard=state.heard,
-        revealed=state.revealed,
-        tests=state.tests,
-        next_test=state.next_test,
-        grouping=state.grouping,
-        lost=state.lost,
-        decided=state.decided,
-        suspicions=state.suspicions,
-        silences=state.silences,
-        waiting=state.waiting,
-        odd=state.odd,
+        between={name: getattr(state, name) for name in _BETWEEN} | {"parameters": model},
     )

@@ -31,6 +31,7 @@ from fedgt.privacy.disclosed_share import MAX_SETS, can_try, disclosed_share
 from fedgt.privacy.kept_sum import largest_kept_sum
 from fedgt.privacy.stated import PrivacyAccount, privacy_account
 from fedgt.privacy.support import Support, minimum_support
+from fedgt.text_file import read_content
 from fedgt.types import FloatArray, as_count
 
 _log = logging.getLogger(__name__)
@@ -320,14 +321,7 @@ class Ledger:
         Raises:
             SpecError: If the file cannot be read, is of another version, or is not exactly what `save` writes.
         """
-        try:
-            with path.open("rb") as file:
-                content = file.read(_LARGEST_FILE + 1)
-        except OSError as error:
-            raise SpecError(f"ledger {path} cannot be read: {error.strerror}") from error
-        if len(content) > _LARGEST_FILE:
-            raise SpecError(f"ledger {path} is larger than {_LARGEST_FILE} bytes")
-        return cls.from_json(content, path)
+        return cls.from_json(read_content(path, "ledger", largest=_LARGEST_FILE), path)
 
     @classmethod
     def from_json(cls, content: bytes, path: Path | str) -> "Ledger":

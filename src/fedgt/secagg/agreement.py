@@ -8,7 +8,7 @@ Each link holds the digest of the one before, over rounds and runs: whoever sign
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -191,21 +191,12 @@ class Link:
 
     def to_json(self) -> bytes:
         """The canonical bytes: JSON with sorted keys and no spaces."""
-        content = {
-            "number": self.number,
-            "previous": self.previous,
-            "plan": self.plan,
-            "run": self.run,
-            "round": self.round,
-            "purpose": self.purpose,
-            "task": self.task,
-            "model": self.model,
-            "weights": dict(self.weights),
-            "groups": [
-                [one.group, one.alive, one.dropped, one.keys, *([one.coefficients] if one.coefficients else [])]
-                for one in self.groups
-            ],
-        }
+        content: dict[str, object] = {field.name: getattr(self, field.name) for field in fields(self)}
+        content["weights"] = dict(self.weights)
+        content["groups"] = [
+            [one.group, one.alive, one.dropped, one.keys, *([one.coefficients] if one.coefficients else [])]
+            for one in self.groups
+        ]
         return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod

@@ -5,16 +5,15 @@ processes of one client can never sign two links of one number. On a file system
 exclusively and then written; a crash in between leaves a broken last file, which is refused by name when the log is read.
 """
 
-import contextlib
-import os
-import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from fedgt.durable_file import write_durably, write_once
 from fedgt.errors import ProtocolError, SpecError
 from fedgt.secagg.agreement import Link, Row, chain_of, signatures_from_json, signatures_to_json
 from fedgt.secagg.identity import Registry
+from fedgt.text_file import read_content
 
 _LARGEST_FILE = 2**26
 _DIGITS = 8
@@ -148,10 +147,7 @@ class AgreementLog:
         self._signatures[number] = {**self._signatures.get(number, {}), **signatures}
         if self._folder is not None:
             path = self._path(number).with_suffix(".signed")
-            try:
-                _replace(path, signatures_to_json(self._signatures[number]))
-            except OSError as error:
-                raise SpecError(f"{path} cannot be written: {error.strerror}") from error
+            write_durably(path, signatures_to_json(self._signatures[number]), sync=False)
 
     def after(self, head: Head) -> list[tuple[Link, Mapping[str, bytes]]]:
         """What a party whose log ends at `head` has missed.
@@ -200,55 +196,4 @@ def head_bytes(head: Head) -> bytes:
 
 
 def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
-    except OSError as error:
-        raise SpecError(f"{path} cannot be read: {error.strerror}") from error
-    if len(content) > _LARGEST_FILE:
-        raise SpecError(f"{path} is larger than {_LARGEST_FILE} bytes: this is no agreement")
-    return content
-
-
-def write_once(path: Path, content: bytes) -> None:
-    """Make a file that does not exist yet, whole and on the disk, or raise FileExistsError."""
-    with _written(path, content) as draft:
-        try:
-            os.link(draft, path)
-        except FileExistsError:
-            raise
-        except OSError:  # no hard links here
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-    _sync_folder(path.parent)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file that may be lost in a crash, but is never seen half written."""
-    with _written(path, content, sync=False) as draft:
-        draft.replace(path)
-
-
-@contextlib.contextmanager
-def _written(path: Path, content: bytes, *, sync: bool = True) -> Iterator[Path]:
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            if sync:
-                os.fsync(file.fileno())
-        yield draft
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    return read_content(path, "agreement", largest=_LARGEST_FILE)

@@ -22,7 +22,7 @@ from fedgt.errors import SpecError
 from fedgt.foreign_text import plain
 from fedgt.ids import require_id
 from fedgt.secagg.identity import Identity, Registry, require_distinct
-from fedgt.text_file import decoded, read_content
+from fedgt.text_file import decoded, read_content, replace_text
 
 _LARGEST_FILE = 2**24
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -138,12 +138,7 @@ def add_to_registry(path: Path, identity: Identity, *, server: bool) -> None:
     require_distinct(known_server, clients)
     content: dict[str, object] = {} if known_server is None else {"server": known_server.hex()}
     content["clients"] = {name: key.hex() for name, key in sorted(clients.items())}
-    draft = path.with_name(path.name + ".new")
-    try:
-        draft.write_text(tomli_w.dumps(content), encoding="utf-8")
-        draft.replace(path)
-    except OSError as error:
-        raise SpecError(f"{path} cannot be written: {error.strerror}") from error
+    replace_text(path, tomli_w.dumps(content))
 
 
 def _read(path: Path) -> bytes:

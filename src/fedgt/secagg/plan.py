@@ -9,9 +9,9 @@ import json
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -370,26 +370,9 @@ class RoundPlan:
             raise ProtocolError(f"not a valid plan: {len(payload)} bytes, at most {_LONGEST_JSON} are read")
         try:
             raw: dict[str, Any] = strict_json.parse(bytes(payload))
-            plan = cls(
-                run=raw["run"],
-                round=raw["round"],
-                purpose=raw["purpose"],
-                groups=tuple(tuple(group) for group in raw["groups"]),
-                thresholds=tuple(raw["thresholds"]),
-                weights=dict(raw["weights"]),
-                encoding=FixedPoint(**raw["encoding"]),
-                tensors=tuple(
-                    TensorSpec(name=name, shape=tuple(shape), kind=kind) for name, shape, kind in raw["tensors"]
-                ),
-                task=cast(Task, raw["task"]),
-                smoothing=raw["smoothing"],
-                update_clip=raw["update_clip"],
-                colluders=raw["colluders"],
-                inputs=dict(raw["inputs"]),
-                stages=tuple(raw["stages"]),
-                challenges=tuple(raw["challenges"]),
-                coefficients=tuple(tuple(row) for row in raw.get("coefficients", ())),
-            )
+            encoding, tensors = FixedPoint(**raw.pop("encoding")), raw.pop("tensors")
+            specs = tuple(TensorSpec(name=name, shape=tuple(shape), kind=kind) for name, shape, kind in tensors)
+            plan = cls(encoding=encoding, tensors=specs, **raw)
             same = plan.to_json() == bytes(payload)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise ProtocolError(f"not a valid plan: {plain(error)}") from error
@@ -399,28 +382,15 @@ class RoundPlan:
 
 
 def _canonical_json(plan: RoundPlan) -> bytes:
-    encoding = plan.encoding
-    content: dict[str, object] = {
-        "run": plan.run,
-        "round": plan.round,
-        "purpose": plan.purpose,
-        "groups": plan.groups,
-        "thresholds": plan.thresholds,
+    content: dict[str, object] = {field.name: getattr(plan, field.name) for field in fields(plan) if field.init}
+    content |= {
         "weights": dict(plan.weights),
-        "encoding": {
-            "clip": float(encoding.clip),
-            "fraction_bits": encoding.fraction_bits,
-            "ring_bits": encoding.ring_bits,
-        },
+        "encoding": asdict(plan.encoding) | {"clip": float(plan.encoding.clip)},
         "tensors": [(tensor.name, tensor.shape, tensor.kind) for tensor in plan.tensors],
-        "task": plan.task,
         "smoothing": float(plan.smoothing),
         "update_clip": float(plan.update_clip),
-        "colluders": plan.colluders,
         "inputs": dict(plan.inputs),
-        "stages": plan.stages,
-        "challenges": plan.challenges,
     }
-    if plan.coefficients:
-        content["coefficients"] = plan.coefficients
+    if not plan.coefficients:
+        del content["coefficients"]
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()

@@ -5,7 +5,6 @@ an agreement: then no two sets of clients are bound to two terms of one run.
 """
 
 import json
-import secrets
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from fedgt.secagg.agreement import quorum
 from fedgt.secagg.identity import Credentials, Registry, verify
 from fedgt.secagg.plan import TensorSpec
 from fedgt.secagg.terms import RunTerms
+from fedgt.text_file import read_content, replace_text
 
 _LARGEST_FILE = 2**24
 _USE = "terms"
@@ -170,13 +170,7 @@ def terms_in(path: Path) -> RunTerms:
 
 
 def _load(path: Path) -> tuple[RunTerms, dict[str, str]]:
-    try:
-        with path.open("rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
-    except OSError as error:
-        raise SpecError(f"{path} cannot be read: {error.strerror}") from error
-    if len(content) > _LARGEST_FILE:
-        raise SpecError(f"{path} is larger than {_LARGEST_FILE} bytes: these are no terms")
+    content = read_content(path, "terms", largest=_LARGEST_FILE)
     try:
         raw: dict[str, Any] = strict_json.parse(content)
         signatures = {str(client): str(signature) for client, signature in raw["signatures"].items()}
@@ -197,9 +191,4 @@ def _load(path: Path) -> tuple[RunTerms, dict[str, str]]:
 
 def _save(path: Path, terms: RunTerms, signatures: dict[str, str]) -> None:
     content = {"terms": terms.to_json(), "signatures": dict(sorted(signatures.items()))}
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    try:
-        draft.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        draft.replace(path)
-    except OSError as error:
-        raise SpecError(f"{path} cannot be written: {error.strerror}") from error
+    replace_text(path, json.dumps(content, indent=1) + "\n")
