@@ -56,7 +56,9 @@ $(VENV)/.torch: $(VENV)/.dev
 test-torch: $(VENV)/.torch ## the example and the new app with torch, which no user of fedgt needs (torch is a large download)
 	$(BIN)/python -m pytest -n 0 -rs -k torch tests/integration/test_torch_example.py tests/integration/test_new_app.py
 
-check: $(VENV)/.dev ## formatting, lint, types, layers
+check: $(VENV)/.dev ## formatting, lint, types, layers, and no mark of a conflict that a merge left
+	@! git grep -nE '^(<{7}|>{7})( |$$)'
+	@! git grep -nE '^={7}$$' -- ':!*.md'
 	$(BIN)/ruff format --check src tests benchmarks docs examples
 	$(BIN)/ruff check src tests benchmarks docs examples
 	$(BIN)/mypy

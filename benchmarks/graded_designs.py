@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from fedgt.design import named_design
-from fedgt.design.graded import GRADED
+from fedgt.design.graded import graded_designs
 from fedgt.planning.graded_search import GradedDesign, certify, search_graded
 from fedgt.planning.margin import draw_trials, wrong_under_noise
 from fedgt.planning.ties import ties
@@ -56,7 +56,7 @@ def main() -> None:
         return
     if arguments == ["--noise"]:
         trials = draw_trials(15, LARGEST, 1_000, rng=np.random.default_rng(99))
-        for design in map(named_design, sorted(name for name in (*GRADED, *COMPARED) if "-15x" in name)):
+        for design in map(named_design, sorted(name for name in (*graded_designs(), *COMPARED) if "-15x" in name)):
             found_ties = ties(design, LARGEST)
             means = [wrong_under_noise(design, found_ties, trials, step=step).mean() for step in (8, 12, 16, 24)]
             print(design.name, *(f"{mean:.3f}" for mean in means), flush=True)
@@ -67,7 +67,7 @@ def main() -> None:
         head = ["name", "clients", "groups", "r", "r_with_sum", "size_min", "size_max", "untied_to", *wrong]
         noisy = [f"noisy_wrong_{q}" for q in range(LARGEST + 1)]
         writer.writerow([*head, "margin_n_max", "angle_rad", "separation", *noisy])
-        for name in (*GRADED, *COMPARED):
+        for name in (*graded_designs(), *COMPARED):
             print(name, flush=True)
             design = named_design(name)
             n_max = min(LARGEST, (design.clients - 1) // 2) if design.clients <= 20 else 5

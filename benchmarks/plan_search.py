@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from fedgt.design import named_design
-from fedgt.planning import Demands, Memory, SearchResult, draw_tradeoff, search
+from fedgt.planning import Demands, SearchResult, draw_tradeoff, search
 from fedgt.planning.evaluation import figures
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
@@ -47,7 +47,7 @@ def main(sizes: list[int]) -> None:
         replace("plan_search_times.csv", TIMES, n, [row])
         print(dict(zip(TIMES, row, strict=True)), result.recommended.design.name)
         if n in PUBLISHED:
-            known = figures(named_design(PUBLISHED[n]), demands, memory=Memory())
+            known = figures(named_design(PUBLISHED[n]), demands)
             print(f"  {PUBLISHED[n]}: r {known.r}, n_m^max {known.max_malicious}, mean wrong {known.expected_mean:.3f}")
             for one in result.front:
                 found = one.figures

@@ -30,7 +30,6 @@ MODULES = {
     "fedgt.experiment": "experiments",
     "fedgt.record": "records of runs",
     "fedgt.report": "reports",
-    "fedgt.report.figures": "figures",
     "fedgt.reproduction.paper": "the paper's experiments",
     "fedgt.reproduction.sweep": "many runs into one file",
     "fedgt.reproduction.comparison": "the paper's tables beside ours",

@@ -76,10 +76,9 @@ def test_a_search_prints_a_table_and_writes_plan_picture_and_matrix(fedgt: Run, 
     assert "<svg" in (tmp_path / "p.svg").read_text()
 
 
-def test_the_same_seed_prints_the_same_object_with_and_without_a_cache(fedgt: Run, tmp_path: Path) -> None:
-    cache = ("--cache", tmp_path / "cache.jsonl")
-    texts = [fedgt("design", *DEMANDS, *more, "--seconds", "600", "--json").stdout for more in ((), cache, cache)]
-    assert texts[0] == texts[1] == texts[2]
+def test_the_same_seed_prints_the_same_object(fedgt: Run) -> None:
+    texts = [fedgt("design", *DEMANDS, "--seconds", "600", "--json").stdout for _ in range(2)]
+    assert texts[0] == texts[1]
     answer = json.loads(texts[0])
     assert answer["demands"]["clients"] == 8
     names = [one["name"] for one in answer["designs"]]

@@ -14,7 +14,7 @@ from fedgt.design import Design, named_design
 from fedgt.experiment import ExperimentSpec, make_spec
 from fedgt.federation import exclude, from_outcomes
 from fedgt.grouping import Grouping
-from fedgt.record.result import json_number
+from fedgt.record.result import RunResult, json_number
 from fedgt.types import ErrorRates, Outcomes
 
 
@@ -121,6 +121,8 @@ def decided_result(
         "warnings": ["round 2, test: 1234567 entries of updates were clipped to +-8; raise the clip"],
         "cpu_seconds": 12.3456789,
     }
+    result = RunResult.model_validate(result).model_dump(mode="json")
+    result["tests"] = [result["test"]]
     return result if names is None else _renamed(result, dict(zip(clients, names, strict=True)))
 
 
@@ -176,6 +178,7 @@ def untested_result(spec: ExperimentSpec) -> dict[str, Any]:
         }
     return result | {
         "test": None,
+        "tests": [],
         "method": "no-defence",
         "status": "failed",
         "reason": "round 2 failed: <b>nobody</b> & nothing",

@@ -11,7 +11,7 @@ from fedgt.deadline import NEVER, Deadline
 from fedgt.design import named_design
 from fedgt.errors import DesignError, OutOfTimeError, SpecError
 from fedgt.planning import Demands, expected, search, search_graded
-from fedgt.planning.evaluation import Memory, evaluate, figures
+from fedgt.planning.evaluation import evaluate, figures
 from fedgt.privacy import disclosed_share, exposure, minimum_support
 from fedgt.types import ErrorRates
 
@@ -118,14 +118,6 @@ def test_a_search_that_finds_nothing_in_time_says_so() -> None:
         search(demands, effort=0.3, draws=3, deadline=after(3))
 
 
-def test_what_was_cut_off_is_not_remembered_as_if_it_were_known() -> None:
-    memory = Memory()
-    search(SMALL, effort=0.05, seed=1, draws=2, memory=memory, deadline=after(40))
-    again = search(SMALL, effort=0.05, seed=1, draws=2, memory=memory, deadline=NEVER)
-    free = search(SMALL, effort=0.05, seed=1, draws=2, deadline=NEVER)
-    assert [one.figures.gains for one in again.front] == [one.figures.gains for one in free.front]
-
-
 @pytest.mark.parametrize("questions", [1, 3, 30])
 def test_a_graded_search_that_is_stopped_gives_a_design_that_keeps_the_promise_or_none(questions: int) -> None:
     found = search_graded(9, 5, privacy=3, rng=np.random.default_rng(0), moves=40, polish=10, deadline=after(questions))
@@ -137,6 +129,6 @@ def test_errors_that_could_not_be_counted_in_time_are_unknown_and_not_zero() -> 
     design = named_design("bch-15x8")
     with pytest.raises(OutOfTimeError):
         expected(design, ErrorRates.symmetric(0.05), malicious=range(6), largest=5, deadline=after(2))
-    late = evaluate(figures(design, demands, memory=Memory()), demands, deadline=after(2))
+    late = evaluate(figures(design, demands), demands, deadline=after(2))
     assert np.isnan(late.wrong).all()
     assert np.isnan(late.expected_most)

@@ -12,7 +12,7 @@ import pytest
 from fedgt.design import named_design, read_design
 from fedgt.errors import DesignError, FedGTError, SpecError
 from fedgt.experiment import read_spec
-from fedgt.planning import Demands, Memory, make_plan, read_plan, write_plan
+from fedgt.planning import Demands, make_plan, read_plan, write_plan
 from fedgt.planning.evaluation import figures
 from fedgt.secagg import Identity, add_to_registry, read_policy, read_private_key, read_registry, write_private_key
 from fedgt.text_file import read_text
@@ -54,7 +54,7 @@ def test_a_registry_policy_and_specification_with_a_mark_are_the_same(tmp_path: 
 @pytest.mark.parametrize("mark", MARKED)
 def test_a_plan_with_a_mark_is_the_same_plan(tmp_path: Path, mark: str) -> None:
     demands = Demands(clients=15, privacy=4, max_malicious=5)
-    made = make_plan(figures(named_design("bch-15x8"), demands, memory=Memory()), demands)
+    made = make_plan(figures(named_design("bch-15x8"), demands), demands)
     write_plan(tmp_path / "plan.json", made)
     assert read_plan(written(tmp_path / "plan.json", (tmp_path / "plan.json").read_text(), mark)) == made
 

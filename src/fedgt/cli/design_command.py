@@ -2,12 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from fedgt.cli.seconds import DEFAULT_SECONDS, Seconds
 from fedgt.defaults import ERROR_RATE, KAPPA
+
+if TYPE_CHECKING:
+    from fedgt.planning import Evidence
 
 _ELEMENTS = 1e8
 """Array elements that the search for r looks at when a design is described, for effort 1."""
@@ -52,7 +55,6 @@ def design(
     plot: Annotated[
         Path | None, typer.Option(help="Draw what groups buy, or the designs that were found (.svg, .png or .pdf).")
     ] = None,
-    cache: Annotated[Path | None, typer.Option(help="Remember evaluations here, to resume a search.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     write: Annotated[Path | None, typer.Option(help="Write the (recommended) matrix to this CSV file.")] = None,
     coefficients: Annotated[
@@ -68,7 +70,7 @@ def design(
     if seed < 0:
         raise SpecError(f"--seed {seed}; a number from 0 on is needed")
     # A search takes a while: what cannot be written afterwards is said before.
-    for option, path in (("--out", out), ("--plot", plot), ("--cache", cache), ("--write", write)):
+    for option, path in (("--out", out), ("--plot", plot), ("--write", write)):
         if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
             raise SpecError(f"{option} {path}: a file in a folder that exists is needed")
     described = (matrix is not None) + (name is not None)
@@ -79,7 +81,6 @@ def design(
             "--groups-max": groups_max,
             "--out": out,
             "--plot": plot,
-            "--cache": cache,
         }
         if given := [option for option, value in lost.items() if value is not None]:
             raise SpecError(f"{', '.join(given)} belong to a search: give --clients instead of --matrix or --name")
@@ -95,7 +96,7 @@ def design(
     if privacy is None:
         raise SpecError("--privacy (the promised r) is needed with --clients; --max-malicious searches designs as well")
     if max_malicious is None:
-        searched = {"--groups-max": groups_max, "--out": out, "--cache": cache}
+        searched = {"--groups-max": groups_max, "--out": out}
         if given := [option for option, value in searched.items() if value is not None]:
             raise SpecError(
                 f"{', '.join(given)} belong to a search: give --max-malicious (the most attackers you fear)"
@@ -116,22 +117,24 @@ def design(
     if coefficients:
         raise SpecError("--coefficients: designs with coefficients are not searched; leave out --max-malicious")
     from fedgt.cli.design_search import search_designs
+    from fedgt.planning import Demands
 
     search_designs(
-        clients=clients,
-        privacy=privacy,
-        max_malicious=max_malicious,
-        kappa=kappa,
-        groups_max=groups_max,
-        error_rate=error_rate,
-        dropouts=dropouts,
-        evidence=evidence,
+        Demands(
+            clients=clients,
+            privacy=privacy,
+            max_malicious=max_malicious,
+            kappa=kappa,
+            groups_max=groups_max,
+            error_rate=error_rate,
+            dropouts=dropouts,
+            evidence=cast("Evidence", evidence),
+        ),
         seed=seed,
         effort=effort,
         seconds=seconds,
         out=out,
         plot=plot,
-        cache=cache,
         as_json=as_json,
         write=write,
     )

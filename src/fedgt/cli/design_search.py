@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedgt.deadline import Deadline
     from fedgt.decode import Strategy
     from fedgt.design import AnyDesign, Design
-    from fedgt.planning import Communication, Evaluation, Evidence, ExpectedErrors, SearchResult
+    from fedgt.planning import Communication, Demands, Evaluation, ExpectedErrors, SearchResult
     from fedgt.privacy import DisclosedShare
 
 _COMPARED: "tuple[Strategy, ...]" = ("bayes", "count", "delta", "comp")
@@ -22,21 +22,13 @@ _STRATEGY_SHARE = 0.25  # of the seconds of a search, for the table beside it
 
 
 def search_designs(
+    demands: "Demands",
     *,
-    clients: int,
-    privacy: int,
-    max_malicious: int,
-    kappa: float,
-    groups_max: int | None,
-    error_rate: float,
-    dropouts: int,
-    evidence: str,
     seed: int,
     effort: float,
     seconds: float,
     out: Path | None,
     plot: Path | None,
-    cache: Path | None,
     as_json: bool,
     write: Path | None,
 ) -> None:
@@ -47,24 +39,13 @@ def search_designs(
         DesignError: If nothing meets the demands.
     """
     from fedgt.deadline import Deadline
-    from fedgt.planning import Demands, Memory, communication, draw_tradeoff, make_plan, search, write_plan
+    from fedgt.planning import communication, draw_tradeoff, make_plan, search, write_plan
     from fedgt.planning.picture import check_picture
 
     if plot is not None:
         check_picture(plot)
-    demands = Demands(
-        clients=clients,
-        privacy=privacy,
-        max_malicious=max_malicious,
-        kappa=kappa,
-        groups_max=groups_max,
-        error_rate=error_rate,
-        dropouts=dropouts,
-        evidence=cast("Evidence", evidence),
-    )
-    memory = Memory(cache)
     with _step_bar("searching") as progress:
-        result = search(demands, seed=seed, effort=effort, memory=memory, progress=progress, deadline=Deadline(seconds))
+        result = search(demands, seed=seed, effort=effort, progress=progress, deadline=Deadline(seconds))
     chosen = result.recommended
     cost = communication(chosen.design)
     errors = _strategies(result, Deadline(seconds).part(_STRATEGY_SHARE))

@@ -4,87 +4,28 @@ Binary outcomes ask whether a group is clean; graded evidence looks along which 
 attackers that move them along the same line cannot be told apart, so these designs have few such ties. They are poor for
 binary outcomes (`graded-15x10` stands 3 attackers at kappa = .2, not 5). Found by search under the constraint r; when the
 sum over all clients is revealed too, at least 4 remains of r (3 for 10x6). Those of the local search come from
-`benchmarks/graded_designs.py`; the certificates of all are in `docs/results/graded_designs.csv`.
+`benchmarks/graded_designs.py`; the certificates of all are in `docs/results/graded_designs.csv`, and the designs
+themselves in `graded.json`.
 """
+
+import json
+from functools import cache
+from importlib.resources import files
 
 import numpy as np
 
 from fedgt.design.matrix import Design
 
-_ROWS = {
-    "graded-15x10": (
-        "101011011100011 110101101000100 001000110101010 001100100100001 010011110010110 "
-        "100000100010011 001111101001011 101000011010100 000111011111010 101001001011001",
-        "random search, r = 4, no two sets of up to 6 attackers in one direction",
-    ),
-    "graded-15x9": (
-        "101001011001001 111000001010100 011111110000010 100110010000110 110011000110001 "
-        "011100100110101 110101111100000 101100011110010 110000101110011",
-        "random search, r = 5, no two sets of up to 4 attackers in one direction",
-    ),
-    "graded-15x8": (
-        "111001000011110 010100011100000 000111000111010 010111100000011 "
-        "001011101101101 100101010101101 101111110010000 101000101110011",
-        "random search, r = 5, no two sets of up to 3 attackers in one direction",
-    ),
-    "graded-15x10-b": (
-        "101001011110001 010111010000000 101001100001101 110101011100110 110000011100001 110100001010011 "
-        "100100111001000 011000101111100 001111000100011 101100110100110",
-        "local search, r = 4, no two sets of up to 7 attackers in one direction",
-    ),
-    "graded-15x9-b": (
-        "010000100111001 100100000011100 000011010001111 000001111010110 101010000110110 101111001010001 "
-        "011110001000110 110111110000101 010001010100010",
-        "local search, r = 5, no two sets of up to 5 attackers in one direction",
-    ),
-    "graded-15x8-b": (
-        "111001100011110 011001101101001 100101010101111 110100001110101 000011000111100 110011010100000 "
-        "101011011010011 010111100000111",
-        "local search, r = 5, no two sets of up to 3 attackers in one direction",
-    ),
-    "graded-10x5": (
-        "1011010110 1000110011 1010001101 0100011111 0001101110",
-        "local search, r = 5, no two sets of up to 2 attackers in one direction",
-    ),
-    "graded-10x6": (
-        "1000011001 1110001100 1001000111 1010110000 1100101010 0110010011",
-        "local search, r = 4, no two sets of up to 2 attackers in one direction",
-    ),
-    "graded-20x10": (
-        "00100110011000000101 01100010111110010010 10011000110110000000 10111101101101010000 "
-        "00101011110000111110 10000101001100101110 10010010001001101010 11111010100100111100 "
-        "11001000011001011111 01010111010011011100",
-        "local search, r = 7, no two sets of up to 3 attackers in one direction",
-    ),
-    "graded-20x12": (
-        "10010000001011000100 10010100111000000101 01110011010000000001 10110101001001111010 "
-        "10001101001111100111 10101000100010001010 11111001000010000100 00010011001000010110 "
-        "00100000001001110110 10000011110100001101 10110100010101101010 01100100001110101011",
-        "local search, r = 5, no two sets of up to 5 attackers in one direction",
-    ),
-    "graded-30x12": (
-        "101001011100111000001101001100 101101000101001110100100110011 101110110010101011110001010100 "
-        "100110011100110010000100000010 011000101010100100010101001110 000011011000110100000011111111 "
-        "110011001100000000000011010100 000001110011000011001100011111 110101010010011100110000010110 "
-        "011010010110001110001000100011 110011000010100100101100011001 111000100001100110100011000100",
-        "local search, r = 10, no two sets of up to 3 attackers in one direction",
-    ),
-    "graded-30x15": (
-        "101101010010110101100000001000 000100001000100101010101101101 110000000001100100010011101001 "
-        "011001001100010010001000000101 011101000000010010010100000000 100011000001110011101001010010 "
-        "001000000010010001011000001000 110001100001100011010100100000 010101010011010010010110111000 "
-        "001100000110010100010101010000 001111110100101111000001100011 000011010000110000000000010101 "
-        "101011100000100001000000010100 110110000001101000110110001111 011000110100100100110110110011",
-        "local search, r = 7, no two sets of up to 4 attackers in one direction",
-    ),
-}
 
-GRADED = tuple(_ROWS)
-"""The names."""
-
-
-def graded(name: str) -> Design:
-    """One of `GRADED`."""
-    rows, source = _ROWS[name]
-    matrix = np.array([[int(bit) for bit in row] for row in rows.split()], dtype=np.uint8)
-    return Design(matrix=matrix, name=name, source=source)
+@cache
+def graded_designs() -> dict[str, Design]:
+    """Name -> design."""
+    text = files("fedgt.design").joinpath("graded.json").read_text(encoding="utf-8")
+    return {
+        one["name"]: Design(
+            matrix=np.array([[int(bit) for bit in row] for row in one["rows"]], dtype=np.uint8),
+            name=one["name"],
+            source=one["source"],
+        )
+        for one in json.loads(text)
+    }

@@ -9,7 +9,7 @@ from numpy.random import default_rng
 from fedgt.design.banded import banded
 from fedgt.design.codes import bch, cyclic
 from fedgt.design.constant_weight import constant_column_weight, constant_row_weight
-from fedgt.design.graded import GRADED, graded
+from fedgt.design.graded import graded_designs
 from fedgt.design.matrix import Design, identity, single_group
 from fedgt.design.quasi_cyclic import drawn_quasi_cyclic
 from fedgt.design.shortening import punctured, shortened
@@ -68,7 +68,7 @@ def named_designs() -> tuple[str, ...]:
         >>> "bch-15x8" in named_designs()
         True
     """
-    return (*_FIXED, *GRADED, *(f"{stem}-N" for stem, _ in _PATTERNS))
+    return (*_FIXED, *graded_designs(), *(f"{stem}-N" for stem, _ in _PATTERNS))
 
 
 def named_families() -> tuple[str, ...]:
@@ -117,8 +117,8 @@ def _built(name: str) -> Design | None:
     """The design of that name, or nothing when no pattern fits."""
     if name in _FIXED:
         return _FIXED[name]()
-    if name in GRADED:
-        return graded(name)
+    if name in graded_designs():
+        return graded_designs()[name]
     for stem, make in _PATTERNS:
         match = re.fullmatch(rf"{stem}-(\d+)", name)
         if match:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedgt.engine.round_message import fingerprint
-from fedgt.experiment.one_run import Demand, run_steps
+from fedgt.experiment.one_run import run_steps
 from fedgt.experiment.simulation import Simulation, simulate
 from fedgt.experiment.spec import ExperimentSpec
+from fedgt.federation.state import Coming
 from fedgt.record.result import RunResult
 from fedgt.train import Cohort, ImageData, LogisticRegression, load
 from fedgt.train.runs import RunTask, train_runs
@@ -33,8 +34,8 @@ class _Running:
     number: int
     spec: ExperimentSpec
     simulation: Simulation
-    steps: Generator[Demand, None, RunResult]
-    demand: Demand | None = field(default=None)
+    steps: Generator[Coming, None, RunResult]
+    demand: Coming | None = field(default=None)
 
     def advance(self) -> RunResult | None:
         """Go on to the next demand; the result when there is none."""

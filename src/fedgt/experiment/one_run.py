@@ -1,7 +1,6 @@
 """Run a specification from the first round to the last."""
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from pathlib import Path
 
 from fedgt.engine import OnStage
@@ -9,27 +8,12 @@ from fedgt.errors import FedGTError, RunHaltedError
 from fedgt.experiment.simulation import Simulation, simulate
 from fedgt.experiment.spec import ExperimentSpec
 from fedgt.federation.run_folder import RunFolder
+from fedgt.federation.state import Coming
 from fedgt.record.result import ClientRow, RoundRow, RunResult, TestRow
 from fedgt.train import ImageData
-from fedgt.types import Parameters
 
 OnRound = Callable[[int, int, RoundRow], None]
 OnTest = Callable[[TestRow, tuple[ClientRow, ...]], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Demand:
-    """Local training that a run is about to ask for; whoever drives the run may do it beforehand (`Cohort.give`).
-
-    Attributes:
-        round: Its number.
-        members: The clients.
-        parameters: Where they start.
-    """
-
-    round: int
-    members: tuple[str, ...]
-    parameters: Parameters
 
 
 def run(
@@ -75,7 +59,7 @@ def run(
         return _run(run_steps(simulation, on_round=on_round, on_test=on_test))
 
 
-def _run(steps: Generator[Demand, None, RunResult]) -> RunResult:
+def _run(steps: Generator[Coming, None, RunResult]) -> RunResult:
     while True:
         try:
             next(steps)
@@ -86,7 +70,7 @@ def _run(steps: Generator[Demand, None, RunResult]) -> RunResult:
 
 def run_steps(
     simulation: Simulation, *, on_round: OnRound | None = None, on_test: OnTest | None = None
-) -> Generator[Demand, None, RunResult]:
+) -> Generator[Coming, None, RunResult]:
     """A run that stops before the local training of every round.
 
     Args:
@@ -95,7 +79,7 @@ def run_steps(
         on_test: See `run`.
 
     Yields:
-        What will be trained next.
+        What will be trained next; whoever drives the run may do it beforehand (`Cohort.give`).
 
     Returns:
         The result.
@@ -113,7 +97,7 @@ def run_steps(
         told(len(history.tests))
     while (coming := run.coming()) is not None:
         simulation.begin_round(coming.round, coming.members)
-        yield Demand(round=coming.round, members=coming.members, parameters=coming.parameters)
+        yield coming
         tests = len(history.tests)
         try:
             run.hold(coming)

@@ -12,7 +12,7 @@ from fedgt._version import __version__
 from fedgt.errors import SpecError
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.rfa import GENERAL_POSITION
-from fedgt.federation.rows import aggregate_row, client_rows, privacy_row, test_row
+from fedgt.federation.rows import client_rows, privacy_row, test_row
 from fedgt.federation.state import Step
 from fedgt.federation.verdicts import Verdict
 from fedgt.record.result import AggregateRow, ClientRow, Heading, RoundRow, RunResult, RunStatus, TestRow, Truth
@@ -112,7 +112,9 @@ class History:
                 purpose=step.purpose,
             )
         )
-        self._aggregates += [aggregate_row(record) for record in step.result.records]
+        self._aggregates += [
+            AggregateRow.model_validate(record, from_attributes=True) for record in step.result.records
+        ]
         self._warnings += [warning for warning in step.result.warnings if warning not in self._warnings]
         self._verdicts = verdicts
         if step.screening is not None:

@@ -6,11 +6,9 @@ from typing import Any
 from fedgt.evidence import GradedDecoding, GradedEvidence, MarginEvidence
 from fedgt.federation.participants import Federation
 from fedgt.federation.round import ScreeningRound
-from fedgt.federation.sums import AggregateRecord
 from fedgt.federation.verdicts import Verdict
 from fedgt.planning import smallest_named_shift
 from fedgt.record.result import (
-    AggregateRow,
     ClientRow,
     GradedRow,
     LabelRow,
@@ -80,40 +78,19 @@ def _client_row(
     )
 
 
-def aggregate_row(record: AggregateRecord) -> AggregateRow:
-    """One aggregate that was asked for."""
-    return AggregateRow(
-        round=record.round,
-        purpose=record.purpose,
-        members=record.members,
-        weights=record.weights,
-        status=record.status,
-        reason=record.reason,
-        dropped=dict(record.dropped),
-        model=record.model,
-    )
-
-
 def privacy_row(federation: Federation, assumption: str) -> PrivacyRow:
     """What can be claimed about everything that was opened until now."""
     account = federation.ledger.account()
     colluders = federation.sums.colluders
-    return PrivacyRow(
-        promised=account.promised,
-        strict=account.strict,
-        cautious=account.cautious,
-        with_training=account.with_training,
-        overridden=account.overridden,
-        colluders=colluders,
-        honest=None if account.strict is None else max(account.strict - colluders, 0),
-        shares=dict(account.shares),
-        share_mean=account.share_mean,
-        share_helped=account.share_helped,
-        share_cautious_largest=None if account.share_cautious is None else account.share_cautious.largest,
-        share_cautious_mean=None if account.share_cautious is None else account.share_cautious.mean,
-        largest_share=account.largest_share,
-        assumption=assumption,
-    )
+    later = account.share_cautious
+    beyond = {
+        "colluders": colluders,
+        "honest": None if account.strict is None else max(account.strict - colluders, 0),
+        "share_cautious_largest": None if later is None else later.largest,
+        "share_cautious_mean": None if later is None else later.mean,
+        "assumption": assumption,
+    }
+    return PrivacyRow.model_validate(account, from_attributes=True).model_copy(update=beyond)
 
 
 def test_row(screened: ScreeningRound, number: int, malicious: Collection[str] | None) -> TestRow:

@@ -22,9 +22,10 @@ from fedgt.design import AnyDesign
 from fedgt.engine import MeetingTransport, OnStage, TakesSums, Transport, secure_sums
 from fedgt.engine.endpoint import Client
 from fedgt.errors import FedGTError, RunHaltedError, SpecError
+from fedgt.federation.agenda import Agenda
 from fedgt.federation.checks import check_plan, check_test
 from fedgt.federation.conduct import judged, made_to_wait
-from fedgt.federation.further import further_design
+from fedgt.federation.further import after_test
 from fedgt.federation.history import History, Witness
 from fedgt.federation.liars import parting
 from fedgt.federation.local import LocalClients
@@ -33,7 +34,7 @@ from fedgt.federation.recorder import Recorder, opened
 from fedgt.federation.rfa import rfa_round
 from fedgt.federation.round import ScreeningRound, screening_round, training_round
 from fedgt.federation.run_settings import digest_of, settings_of
-from fedgt.federation.schedule import Standing, agreed_tests, gone
+from fedgt.federation.schedule import Standing, gone
 from fedgt.federation.seats import planned, seated
 from fedgt.federation.settings import DecodeSettings, RfaSettings, ScreenSettings, SumSettings, Weighting
 from fedgt.federation.state import Coming, Purpose, RunState, Step
@@ -153,7 +154,7 @@ class FederationRun:
         self.decode.require_for(self.screen)
         if rounds < 1:
             raise SpecError(f"{rounds} rounds; at least 1 is needed")
-        self._agreed_tests = agreed_tests(test_rounds, rounds, self.screen)
+        self._agenda = Agenda.of(test_rounds, rounds, self.screen, self.decode)
         self._standing = Standing.of(self.screen, self.decode, rounds=rounds, tested=validation is not None)
         if unknown := sorted(self._excluded - set(samples)):
             raise SpecError(f"excluded from the beginning, but no client: {', '.join(unknown)}")
@@ -262,7 +263,7 @@ class FederationRun:
                 ledger=self.federation.ledger,
                 round=after,
                 excluded=self._excluded,
-                next_test=self._next_agreed(after) if self._agreed_tests or not tested else self.screen.round,
+                next_test=self.screen.round if tested and not self._agenda.agreed else self._agenda.next_agreed(after),
                 grouping=self.grouping,
             )
             self._state = self._recorder.begin(first, plan=self._planned, settings=self._settings())
@@ -299,19 +300,9 @@ class FederationRun:
             return 0
         if self._standing is not None:
             return tested
-        held = number - len(state.lost)
         # A fault of the round before makes several training sums of one.
         trained = 1 if number == 1 else max(1, len(self.federation.samples) // self._least)
-        if number == state.round + 1:
-            return state.grouping.design.groups if number == state.next_test and state.grouping is not None else trained
-        if self._agreed_tests:
-            return tested if held in self._agreed_tests else trained
-        if held == self.screen.round and not state.tests:
-            return max(1, tested)
-        if state.next_test != number - 1 or state.grouping is None or not self._may_test_again(state.tests + 1):
-            return trained
-        # New rows, or every row that was opened by then once more.
-        return max(self.screen.more_groups, len(state.revealed) + state.grouping.design.groups)
+        return self._agenda.most_groups(number, state, tested=tested, trained=trained)
 
     def hold(self, coming: Coming) -> Step:
         """Hold a round and go on to the state after it.
@@ -338,8 +329,12 @@ class FederationRun:
         missing = () if screening is None else screening.missing
         state, liars, told = judged(state, coming, result, self.decode, missing)
         if screening is not None:
-            after = self._after_test if self._standing is None else self._standing.after
-            state, screening = after(state, screening)
+            if self._standing is not None:
+                state, screening = self._standing.after(state, screening)
+            else:
+                state, screening = after_test(
+                    self.federation, state, screening, self._agenda, first=self.grouping, seed=self.seed
+                )
             # Who was left out by an earlier test is not in this one: the verdict stays.
             news = tuple(v for v in screening.exclusion.verdicts if v.client not in state.excluded)
             state = replace(
@@ -416,7 +411,7 @@ class FederationRun:
             self.federation,
             method="rfa" if self.rfa is not None else "fedgt" if self.validation is not None else "no-defence",
             rounds=self.rounds_planned,
-            test_rounds=self._agreed_tests,
+            test_rounds=self._agenda.agreed,
             seed=self.seed,
             screen=self.screen,
             decode=self.decode,
@@ -469,9 +464,7 @@ class FederationRun:
             before=state.decided,
             seed=self.seed,
             look=None if self._standing is None else self._standing.look(state),
-            last=not self._next_agreed(coming.round, len(state.lost))
-            if self._agreed_tests
-            else state.tests + 1 >= self.screen.most_rounds or coming.round >= self._recorder.last(state),
+            last=self._agenda.ends_with(coming.round, state, self._recorder.last(state)),
         )
         return screening.result, screening
 
@@ -486,49 +479,6 @@ class FederationRun:
         return training_round(
             self.federation, coming.parameters, round=coming.round, members=coming.members, apart=apart
         )
-
-    def _after_test(self, state: RunState, screening: ScreeningRound) -> tuple[RunState, ScreeningRound]:
-        """Add the evidence up and see whether another test follows; if none can, undecided clients are decided now."""
-        evidence, heard = state.evidence, dict(state.heard)
-        if screening.measured.evidence is not None:
-            evidence = (*evidence, screening.measured.evidence)
-            for client, count in screening.heard.items():
-                heard[client] = heard.get(client, 0) + count
-        state = replace(
-            state,
-            evidence=evidence,
-            heard=MappingProxyType(heard),
-            revealed=(*state.revealed, *screening.opened_rows),
-            tests=state.tests + 1,
-            next_test=self._next_agreed(state.round, len(state.lost)),
-            decided=None if screening.final.halt else screening.final,
-        )
-        if not screening.undecided or not self._may_test_again(state.tests) or screening.exclusion.halt:
-            return state, screening
-        clients = screening.grouping.clients
-        design = further_design(
-            self.federation,
-            self.grouping or screening.grouping,
-            screening.measured.best,
-            state.revealed,
-            suspicions=state.suspicions,
-            spoilt=screening.spoilt,
-            gone=state.excluded | set(screening.exclusion.excluded),
-            groups=self.screen.more_groups,
-            seed=self.seed,
-        )
-        if design is None:
-            return state, replace(screening, exclusion=screening.final)
-        return replace(state, next_test=state.round + 1, grouping=Grouping.of(design, clients)), screening
-
-    def _may_test_again(self, tests: int) -> bool:
-        """Whether a further test may follow so many, if clients stay undecided."""
-        wanted = not self._agreed_tests and self.decode.on_undecided == "test-again"
-        return wanted and tests < self.screen.most_rounds
-
-    def _next_agreed(self, after: int, lost: int = 0) -> int:
-        """The next test round that was agreed beforehand, later by the rounds that were lost; 0 where there is none."""
-        return next((number + lost for number in self._agreed_tests if number + lost > after), 0)
 
 
 def _same(one: Parameters, other: Parameters) -> bool:

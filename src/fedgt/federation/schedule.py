@@ -1,4 +1,4 @@
-"""When groups are tested, and how a test of many is judged: `first`, or `every-round`, which this file is about.
+"""A test in every round, and how a test of many is judged; `fedgt.federation.agenda` is about the other schedule.
 
 In every round the same sums are taken, so that the account of all test rows together stays as it is after the first. Each
 round is judged by itself. What may be spent on false alarms over a run is a setting: half of it on the first test, the rest
@@ -6,7 +6,6 @@ in equal parts on the others. The prior probability of an attack is a half in th
 the same, so that it is small in each.
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -107,29 +106,3 @@ def asked_still(state: RunState) -> frozenset[str]:
 def gone(state: RunState, every: Standing | None) -> frozenset[str]:
     """Who is asked for nothing any more."""
     return state.excluded - (frozenset() if every is None else asked_still(state))
-
-
-def agreed_tests(numbers: Collection[int], rounds: int, screen: ScreenSettings) -> tuple[int, ...]:
-    """The test rounds that were agreed beforehand, sorted.
-
-    Args:
-        numbers: From 1.
-        rounds: How many rounds the run has.
-        screen: How groups are tested.
-
-    Raises:
-        SpecError: If there is no such round, or the settings ask for other tests.
-    """
-    if not all(1 <= number <= rounds for number in numbers):
-        raise SpecError(f"test rounds {sorted(numbers)} of {rounds} rounds: numbers from 1 are needed")
-    agreed = tuple(sorted(set(numbers)))
-    if agreed and screen.schedule == "every-round":
-        raise SpecError(
-            "screen.schedule = 'every-round' has a test in every round: leave it out, or leave out test_rounds"
-        )
-    if agreed and (given := sorted({"round", "most_rounds", "more_groups"} & screen.model_fields_set)):
-        raise SpecError(
-            f"test rounds {', '.join(map(str, agreed))} are agreed beforehand, so no further test follows: "
-            f"leave out screen.{', screen.'.join(given)}, or leave out test_rounds"
-        )
-    return agreed

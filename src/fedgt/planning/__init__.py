@@ -7,7 +7,7 @@ signs. `ties`, `margin` and `search_graded` are about graded evidence.
 from fedgt.planning.communication import Communication, communication
 from fedgt.planning.default import SPARE, default_design, design_for_absences
 from fedgt.planning.demands import Demands, Evidence, require_possible
-from fedgt.planning.evaluation import Evaluation, Figures, Memory
+from fedgt.planning.evaluation import Evaluation, Figures
 from fedgt.planning.expected import ExpectedErrors, expected, least_wrong
 from fedgt.planning.graded_search import GradedDesign, certify, search_graded
 from fedgt.planning.margin import Margin, draw_trials, margin, wrong_under_noise
@@ -33,7 +33,6 @@ __all__ = [
     "FrontierRow",
     "GradedDesign",
     "Margin",
-    "Memory",
     "Plan",
     "Power",
     "SearchResult",

@@ -7,7 +7,7 @@ import numpy as np
 from fedgt.deadline import Deadline
 from fedgt.design import Design, from_matrix
 from fedgt.planning.demands import Demands
-from fedgt.planning.evaluation import Memory, objective, private
+from fedgt.planning.evaluation import objective, private
 
 Progress = Callable[[int, int], None]
 """(steps done, all steps)."""
@@ -38,7 +38,6 @@ def climbed(
     starts: Sequence[Design],
     moves: int,
     rng: np.random.Generator,
-    memory: Memory,
     steps: Steps,
     deadline: Deadline,
 ) -> list[Design]:
@@ -47,7 +46,7 @@ def climbed(
         return []
     scored: list[tuple[tuple[float, float], int, Design]] = []
     for design in starts:
-        scored.append((_objective(design, demands, memory), len(scored), design))
+        scored.append((objective(design, demands), len(scored), design))
         if deadline.passed():
             break
     improved = []
@@ -62,8 +61,8 @@ def climbed(
             steps.done()
             if changed is None:
                 continue
-            now = _objective(changed, demands, memory)
-            if now < score and keeps_privacy(changed, demands, memory):
+            now = objective(changed, demands)
+            if now < score and private(changed, demands.privacy):
                 best, score = changed, now
         if best is not start:
             improved.append(
@@ -103,18 +102,3 @@ def _changed(design: Design, privacy: int, rng: np.random.Generator) -> Design |
     if matrix[group].sum() < privacy or (matrix.sum(axis=0) == 0).any():
         return None
     return from_matrix(matrix, name=design.name, source=design.source)
-
-
-def keeps_privacy(design: Design, demands: Demands, memory: Memory) -> bool:
-    """Whether r is what was demanded; remembered."""
-    kept = memory.recall("private", design, demands, lambda: {"kept": private(design, demands.privacy)})
-    return bool(kept["kept"])
-
-
-def _objective(design: Design, demands: Demands, memory: Memory) -> tuple[float, float]:
-    def made() -> dict[str, float]:
-        excess, wrong = objective(design, demands)
-        return {"excess": excess, "wrong": wrong}
-
-    found = memory.recall("objective", design, demands, made)
-    return found["excess"], found["wrong"]

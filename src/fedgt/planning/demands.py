@@ -1,8 +1,6 @@
 """What a consortium asks of a design, and the bounds that say when it asks too much."""
 
-import hashlib
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import ceil, comb
 from typing import Literal, get_args
 
@@ -100,11 +98,6 @@ class Demands:
         Graded evidence needs no clean group.
         """
         return _needed(self.clients, self.privacy, self.max_malicious, self.kappa, self.evidence)
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the demands: part of the key of a remembered evaluation."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
 
 def require_possible(demands: Demands) -> None:

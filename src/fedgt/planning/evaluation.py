@@ -1,28 +1,20 @@
-"""One design under the demands of a consortium: everything that the search compares, and a memory of it on disk."""
+"""One design under the demands of a consortium: everything that the search compares."""
 
-import hashlib
-import json
-import logging
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import combinations, product
 from math import comb
-from pathlib import Path
 
 import numpy as np
 
 from fedgt.deadline import NEVER, Deadline
 from fedgt.design import Design, contamination
-from fedgt.errors import DesignError, OutOfTimeError, SpecError
+from fedgt.errors import DesignError, OutOfTimeError
 from fedgt.planning.demands import Demands
 from fedgt.planning.expected import MAX_TABLE, expected, least_wrong
 from fedgt.planning.margin import margin
 from fedgt.planning.ties import set_count, ties
 from fedgt.privacy import minimum_support
-from fedgt.text_file import writing
 from fedgt.types import FloatArray, frozen
-
-logger = logging.getLogger(__name__)
 
 _STATES = 300_000  # sets of columns that the exact r may cost inside a search; beyond it a proved lower bound counts
 _PLACES = 60_000_000  # the same in array elements
@@ -116,74 +108,12 @@ class Evaluation:
         return float(self.wrong[-1])
 
 
-class Memory:
-    """Figures by key, kept as JSON lines so that an interrupted search goes on where it stopped.
-
-    Args:
-        path: The file; it need not exist. None remembers within this process only.
-
-    Raises:
-        SpecError: If the file cannot be read or written, or is no such file.
-
-    Examples:
-        >>> from fedgt.planning import Demands, Memory, search
-        >>> memory = Memory()  # with a path, a search that was interrupted goes on where it stopped
-        >>> demands = Demands(clients=8, privacy=2, max_malicious=1)
-        >>> first, second = (search(demands, effort=0.1, draws=1, memory=memory) for _ in range(2))
-        >>> first.recommended.design.name == second.recommended.design.name
-        True
-    """
-
-    def __init__(self, path: Path | None = None) -> None:
-        """Read what is there; a last line that was cut off by an interruption is dropped."""
-        self._path = path
-        self._known: dict[str, Mapping[str, float]] = {}
-        if path is None:
-            return
-        try:
-            text = path.read_text(encoding="utf-8") if path.exists() else ""
-            lines = text.splitlines()
-            for number, line in enumerate(lines, start=1):
-                try:
-                    entry = json.loads(line)
-                    self._known[entry["key"]] = {name: float(value) for name, value in entry["figures"].items()}
-                except (ValueError, KeyError, TypeError, AttributeError) as error:
-                    if number < len(lines) or text.endswith("\n"):
-                        raise SpecError(
-                            f"{path}, line {number}: not a remembered evaluation; give another file"
-                        ) from error
-                    logger.warning("%s: the last line is incomplete and was dropped", path)
-                    path.write_text("".join(f"{one}\n" for one in lines[:-1]), encoding="utf-8")
-            path.touch()
-        except (OSError, UnicodeDecodeError) as error:
-            raise SpecError(f"{path} cannot be used to remember evaluations: {error}") from error
-
-    def __len__(self) -> int:
-        """How many evaluations are known."""
-        return len(self._known)
-
-    def recall(
-        self, kind: str, design: Design, demands: Demands, make: Callable[[], Mapping[str, float]]
-    ) -> Mapping[str, float]:
-        """The remembered figures of a design under the demands, made and written down if there are none."""
-        shape = f"{design.groups}x{design.clients}:".encode()
-        matrix = hashlib.sha256(shape + np.packbits(design.matrix).tobytes()).hexdigest()
-        key = f"{kind}:{matrix[:32]}:{demands.digest[:16]}"
-        if key not in self._known:
-            self._known[key] = found = {name: float(value) for name, value in make().items()}
-            if self._path is not None:
-                with writing(self._path), self._path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"key": key, "figures": found}, sort_keys=True) + "\n")
-        return self._known[key]
-
-
-def figures(design: Design, demands: Demands, *, memory: Memory, seed: int = 0) -> Figures:
+def figures(design: Design, demands: Demands, *, seed: int = 0) -> Figures:
     """What a design is compared by.
 
     Args:
         design: Of the demanded number of clients.
         demands: What is asked.
-        memory: Looked up first.
         seed: Of what has to be sampled (with the design itself, so that the order of evaluations does not matter).
 
     Raises:
@@ -191,16 +121,23 @@ def figures(design: Design, demands: Demands, *, memory: Memory, seed: int = 0) 
     """
     if design.clients != demands.clients:
         raise DesignError(f"design {design.name!r} has {design.clients} clients, {demands.clients} are demanded")
-    found = memory.recall(f"figures-{seed}", design, demands, lambda: _figures(design, demands, seed))
-    graded = demands.evidence == "graded"
+    support = minimum_support(design.matrix, max_states=states(demands.clients))
+    if support is None:  # pragma: no cover - a design has no empty group
+        raise DesignError(f"design {design.name!r} reveals nothing")
+    stands: int | None = None
+    error, apart = 0.0, None
+    if demands.evidence == "graded":
+        wrong, apart = _graded_figures(design, demands)
+    else:
+        stands, wrong, error = _binary_figures(design, demands, _rng(design, seed))
     return Figures(
         design=design,
-        r=int(found["r"]),
-        r_exact=bool(found["r_exact"]),
-        max_malicious=None if graded else int(found["max_malicious"]),
-        expected_mean=found["expected_mean"],
-        standard_error=found["standard_error"],
-        margin=found["margin"] if graded else None,
+        r=support.lower,
+        r_exact=support.exact,
+        max_malicious=stands,
+        expected_mean=wrong,
+        standard_error=error,
+        margin=apart,
     )
 
 
@@ -239,27 +176,18 @@ def _rng(design: Design, seed: int) -> np.random.Generator:
     return np.random.default_rng([seed, *np.packbits(design.matrix).tolist()])
 
 
-def _figures(design: Design, demands: Demands, seed: int) -> dict[str, float]:
-    support = minimum_support(design.matrix, max_states=states(demands.clients))
-    if support is None:  # pragma: no cover - a design has no empty group
-        raise DesignError(f"design {design.name!r} reveals nothing")
-    known: dict[str, float] = {"r": support.lower, "r_exact": support.exact, "standard_error": 0.0}
-    if demands.evidence == "graded":
-        return known | _graded_figures(design, demands)
-    rng, most = _rng(design, seed), demands.max_malicious
+def _binary_figures(design: Design, demands: Demands, rng: np.random.Generator) -> tuple[int, float, float]:
+    """n_m^max, expected wrong clients, and the standard error of these."""
+    most = demands.max_malicious
     stands = contamination(design, rng=rng, samples=50_000).max_malicious(demands.kappa)
     if design.clients << design.groups <= MAX_TABLE:
-        return known | {"max_malicious": stands, "expected_mean": least_wrong(design, demands.rates, most)}
+        return stands, least_wrong(design, demands.rates, most), 0.0
     errors = expected(
         design, demands.rates, malicious=range(most + 1), largest=most, rng=rng, samples=_samples(demands)
     )
     # The same sets do not serve every n_m: the errors add like independent ones.
     error = float(np.sqrt((errors.standard_error**2).sum()) / (most + 1))
-    return known | {
-        "max_malicious": stands,
-        "expected_mean": float(errors.wrong.mean()),
-        "standard_error": error,
-    }
+    return stands, float(errors.wrong.mean()), error
 
 
 def _samples(demands: Demands) -> int:
@@ -267,16 +195,13 @@ def _samples(demands: Demands) -> int:
     return int(np.clip(_SAMPLED // ((demands.max_malicious + 1) * demands.clients), _FEWEST_SAMPLES, _SAMPLES))
 
 
-def _graded_figures(design: Design, demands: Demands) -> dict[str, float]:
+def _graded_figures(design: Design, demands: Demands) -> tuple[float, float]:
     """Ties by direction, noise-free, and the margin over the sizes that can be compared pair by pair."""
     most = demands.max_malicious
     found = ties(design, most)
     size = max((q for q in range(1, most + 1) if set_count(design.clients, q) <= _MARGIN_SETS), default=1)
     apart = margin(design, found if size == most else ties(design, size))
-    return {
-        "expected_mean": float(found.expected_wrong.mean()),
-        "margin": float(apart.separation.min()),
-    }
+    return float(found.expected_wrong.mean()), float(apart.separation.min())
 
 
 def _keeps_promise(design: Design, demands: Demands, r: int, rng: np.random.Generator, deadline: Deadline) -> float:

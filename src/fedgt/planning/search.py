@@ -1,8 +1,7 @@
 """From demands to designs: all families, then small improvements, then the Pareto set and one recommendation.
 
-The result depends on demands, effort and seed alone, never on what is remembered, and on time only where the deadline
-passed: then it says how far it came. All numbers of groups share the time: first their families, then the climbs, then
-the figures of what was found.
+The result depends on demands, effort and seed alone, and on time only where the deadline passed: then it says how far it
+came. All numbers of groups share the time: first their families, then the climbs, then the figures of what was found.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,9 +13,9 @@ import numpy as np
 from fedgt.deadline import NEVER, Deadline
 from fedgt.design import Design, candidates
 from fedgt.errors import DesignError, SpecError
-from fedgt.planning.climb import Progress, Steps, climbed, keeps_privacy
+from fedgt.planning.climb import Progress, Steps, climbed
 from fedgt.planning.demands import Demands, Evidence, require_possible
-from fedgt.planning.evaluation import Evaluation, Figures, Memory, evaluate, figures, states
+from fedgt.planning.evaluation import Evaluation, Figures, evaluate, figures, private, states
 from fedgt.planning.expected import MAX_TABLE
 from fedgt.planning.graded_search import search_graded
 from fedgt.planning.ties import set_count, ties
@@ -90,7 +89,6 @@ def search(
     seed: int = 0,
     effort: float = 1.0,
     draws: int = 12,
-    memory: Memory | None = None,
     progress: Progress | None = None,
     deadline: Deadline | None = None,
 ) -> SearchResult:
@@ -106,7 +104,6 @@ def search(
         seed: The same seed gives the same result.
         effort: Scales the moves of the climbs; 1 takes about half a minute for 20 clients on one core.
         draws: Designs of each random family for every number of groups.
-        memory: What is known already is not computed again.
         progress: Told after every step.
         deadline: When to stop, about; without one 20 seconds from now.
 
@@ -123,7 +120,6 @@ def search(
     if not 0 < effort < np.inf:
         raise SpecError(f"effort = {effort}; a finite number above 0 is needed")
     require_possible(demands)
-    memory = Memory() if memory is None else memory
     first = max(2 if demands.evidence == "graded" else 1, demands.groups_needed)
     sizes = list(range(first, demands.groups_limit + 1))
     if not sizes:
@@ -132,7 +128,7 @@ def search(
             f"{first} are needed: lower the privacy to {demands.clients - first + 1} or less"
         )
     deadline = Deadline() if deadline is None else deadline
-    work = _Work(demands, effort, memory, sizes, progress)
+    work = _Work(demands, effort, sizes, progress)
     rng = np.random.default_rng(seed)
     children = dict(zip(sizes, rng.spawn(len(sizes)), strict=True))
     for place, groups in enumerate(sizes, start=1):
@@ -141,16 +137,14 @@ def search(
         share = _FAMILY_SHARE + _CLIMB_SHARE * place / len(sizes)
         work.improve(groups, children[groups], deadline.part(share))
     until = deadline.part(_FIGURES_UNTIL)
-    found = _judged(work.designs, demands, memory, seed, until)
+    found = _judged(work.designs, demands, seed, until)
     looked_at = work.looked_at - (len(work.designs) - len(found))
     meeting = [one for one in found if _meets(one, demands)]
     if not meeting:
         if first > 1 and not deadline.passed():  # with too few groups for the attackers, privacy may at least be kept
             fewer = candidates(demands.clients, groups=range(1, first), rng=rng, draws=min(draws, 4))
-            found += _judged(
-                [one for one in fewer if keeps_privacy(one, demands, memory)], demands, memory, seed, until
-            )
-        others = _judged(work.near, demands, memory, seed, until)
+            found += _judged([one for one in fewer if private(one, demands.privacy)], demands, seed, until)
+        others = _judged(work.near, demands, seed, until)
         far = _far(looked_at, work.planned, deadline.seconds)
         raise DesignError(_nothing(demands, found, others, looked_at) + (f"; {far}" if far else ""))
     front = tuple(evaluate(one, demands, seed=seed, deadline=deadline) for one in pareto(meeting))
@@ -209,9 +203,7 @@ def _far(looked_at: int, planned: int, seconds: float) -> str:
     return f"searched {looked_at} of {planned} designs in {seconds:g} s; more time: --seconds"
 
 
-def _judged(
-    designs: Sequence[Design], demands: Demands, memory: Memory, seed: int, deadline: Deadline
-) -> list[Figures]:
+def _judged(designs: Sequence[Design], demands: Demands, seed: int, deadline: Deadline) -> list[Figures]:
     """The figures of the designs, in their order; when the time is up, at least of the first one."""
     turn: dict[int, int] = {}  # the numbers of groups take turns, so that none is without when the time is up
     turns = []
@@ -222,17 +214,15 @@ def _judged(
     for _, place in sorted(turns):
         if found and deadline.passed():
             break
-        found[place] = figures(designs[place], demands, memory=memory, seed=seed)
+        found[place] = figures(designs[place], demands, seed=seed)
     return [found[place] for place in sorted(found)]
 
 
 class _Work:
     """What a search has found and done so far."""
 
-    def __init__(
-        self, demands: Demands, effort: float, memory: Memory, sizes: Sequence[int], progress: Progress | None
-    ) -> None:
-        self.demands, self.effort, self.memory = demands, effort, memory
+    def __init__(self, demands: Demands, effort: float, sizes: Sequence[int], progress: Progress | None) -> None:
+        self.demands, self.effort = demands, effort
         self.moves = {groups: _moves(demands, groups, effort) for groups in sizes}
         self.keeping: dict[int, list[Design]] = {}
         self.improved: dict[int, list[Design]] = {}
@@ -255,10 +245,10 @@ class _Work:
             if deadline.passed():
                 break
             self.looked_at += 1
-            (keeping if keeps_privacy(design, self.demands, self.memory) else near).append(design)
+            (keeping if private(design, self.demands.privacy) else near).append(design)
         self.near += near[:40]
         if self.demands.evidence == "graded":
-            keeping = promising(keeping, self.demands, self.memory, self.effort, deadline)
+            keeping = promising(keeping, self.demands, self.effort, deadline)
         self.keeping[groups] = keeping
         self.steps.done()
 
@@ -269,7 +259,7 @@ class _Work:
             self.improved[groups] = _graded(self.demands, groups, moves, rng, self.steps, deadline)
         else:
             starts = self.keeping.get(groups, ())
-            self.improved[groups] = climbed(self.demands, starts, moves, rng, self.memory, self.steps, deadline)
+            self.improved[groups] = climbed(self.demands, starts, moves, rng, self.steps, deadline)
         tried = self.steps.count - before
         self.looked_at += tried
         self.planned += moves if deadline.passed() else tried
@@ -288,9 +278,7 @@ def _moves(demands: Demands, groups: int, effort: float) -> int:
     return min(round(_MOST_MOVES * effort), max(2, round(_WORK * effort / size)))
 
 
-def promising(
-    designs: Sequence[Design], demands: Demands, memory: Memory, effort: float, deadline: Deadline = NEVER
-) -> list[Design]:
+def promising(designs: Sequence[Design], demands: Demands, effort: float, deadline: Deadline = NEVER) -> list[Design]:
     """The designs that are worth to have all their ties counted: for each r those with few among small sets, in turn."""
     n, most = demands.clients, demands.max_malicious
     wanted = max(4, round(_CANDIDATE_WORK * effort) // set_count(n, most))
@@ -298,14 +286,11 @@ def promising(
         return list(designs)
     small = max(q for q in range(1, most + 1) if q == 1 or set_count(n, q) <= _GLANCE)
 
-    def glance(design: Design) -> Mapping[str, float]:
-        support = minimum_support(design.matrix, max_states=states(n))
-        return {"r": 0 if support is None else support.lower, "wrong": float(ties(design, small).expected_wrong.mean())}
-
-    by_r: dict[float, list[tuple[float, int]]] = {}
+    by_r: dict[int, list[tuple[float, int]]] = {}
     for place, design in enumerate(designs):
-        seen = memory.recall("glance", design, demands, lambda design=design: glance(design))  # type: ignore[misc]
-        by_r.setdefault(seen["r"], []).append((seen["wrong"], place))
+        support = minimum_support(design.matrix, max_states=states(n))
+        wrong = float(ties(design, small).expected_wrong.mean())
+        by_r.setdefault(0 if support is None else support.lower, []).append((wrong, place))
         if deadline.passed():
             break
     turns = [sorted(by_r[r]) for r in sorted(by_r, reverse=True)]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field
 
 from fedgt.defaults import NO_LIMIT
 from fedgt.durable_file import write_durably
@@ -200,16 +200,8 @@ class TestRow(_Row):
     )
     coefficients: tuple[tuple[int, ...], ...] = Field(
         (),
-        description="By which whole number each member of `groups` multiplied its update; not there where all are 1.",
+        description="By which whole number each member of `groups` multiplied its update; empty where all are 1.",
     )
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without coefficients the row has the form that it always had."""
-        row: dict[str, Any] = write(self)
-        if not self.coefficients:
-            del row["coefficients"]
-        return row
 
 
 class RunResult(_Row):

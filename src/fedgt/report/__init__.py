@@ -1,7 +1,7 @@
 """The audit report: what was decided and why, what the server learned, what cannot be known. Reads results, never re-runs.
 
 `audit` makes the content of `report.json` from a run folder, `render_html` the page from that content, `write_report` both
-files; `report_schema` is the JSON schema of that content. `fedgt.report.figures` has the same pictures for matplotlib.
+files; `report_schema` is the JSON schema of that content.
 """
 
 from fedgt.report.audit import audit

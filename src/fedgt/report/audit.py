@@ -25,35 +25,6 @@ REPORT_SCHEMA_VERSION = 1
 
 OUTCOME_WORDS = {"0": "negative", "1": "positive", "?": "erased"}
 
-_KNOWN_TEST_FIELDS = {
-    "round",
-    "outcomes",
-    "truth",
-    "estimated_malicious",
-    "strategy",
-    "status",
-    "reason",
-    "screen_status",
-    "screen_reason",
-    "utilities",
-    "projection",
-    "clusters",
-    "design",
-    "groups",
-    "kind",
-    "graded",
-    "power",
-}
-_KNOWN_GRADED_FIELDS = {
-    "against_nobody",
-    "count_posterior",
-    "best_sets",
-    "attacks",
-    "signal",
-    "effective_features",
-    "loss",
-    "label",
-}
 _SIMULATION_SECTIONS = ("attack", "faults")
 _ORDER = {word: place for place, word in enumerate(MEANINGS)}
 
@@ -93,8 +64,7 @@ def audit_record(record: RunRecord) -> dict[str, Any]:
     checked = recheck(result, known[0], record.spec_matches, known[1], record.kept)
     verdicts = _verdicts(result, checked, simulation=simulation)
     test = None if result["test"] is None else _test(record, checked, simulation=simulation)
-    tests = result.get("tests") or ([result["test"]] if result["test"] else [])
-    attacked = simulation and any(client.get("truth") == "malicious" for client in result["clients"])
+    attacked = simulation and any(client["truth"] == "malicious" for client in result["clients"])
     rounds = [_round(row, attacked=attacked) for row in result["rounds"]]
     again = {key: checked[key] for key in ("status", "reason", "largest_difference")}
     privacy = privacy_account(result)
@@ -108,8 +78,8 @@ def audit_record(record: RunRecord) -> dict[str, Any]:
         "test": test,
         "tests": [
             {key: one[key] for key in ("round", "design", "status", "outcomes", "reason")}
-            | {"groups": len(one["groups"]), "power": [dict(row) for row in one.get("power") or ()]}
-            for one in tests
+            | {"groups": len(one["groups"]), "power": one["power"]}
+            for one in result["tests"]
         ],
         "recheck": again,
         "rounds": rounds,
@@ -120,7 +90,7 @@ def audit_record(record: RunRecord) -> dict[str, Any]:
         "specification": _specification(record, simulation=simulation),
         "figures": {
             "first": first_picture(result, verdicts),
-            "curves": curves(rounds, [one["round"] for one in tests]),
+            "curves": curves(rounds, [one["round"] for one in result["tests"]]),
             "scatter": None if test is None else scatter(test["groups"]),
         },
     }
@@ -129,7 +99,7 @@ def audit_record(record: RunRecord) -> dict[str, Any]:
 def is_simulation(result: Mapping[str, Any]) -> bool:
     """Whether the record says who is really malicious, which only a simulation knows."""
     test = result["test"]
-    return any(client.get("truth") for client in result["clients"]) or bool(test and test.get("truth"))
+    return any(client["truth"] for client in result["clients"]) or bool(test and test["truth"])
 
 
 def _run(record: RunRecord) -> dict[str, Any]:
@@ -147,8 +117,8 @@ def _run(record: RunRecord) -> dict[str, Any]:
         "plan_hash": record.plan_hash,
         "result_hash": record.result_hash,
         "rounds_done": len(result["rounds"]),
-        "rounds_planned": result.get("rounds_planned") or (None if setup is None else setup.rounds),
-        "measured_on": result.get("measured_on", "test set"),
+        "rounds_planned": result["rounds_planned"] or (None if setup is None else setup.rounds),
+        "measured_on": result["measured_on"],
         "data": None if setup is None else setup.data,
         "cpu_seconds": result["cpu_seconds"],
     }
@@ -191,8 +161,7 @@ def _verdicts(result: Mapping[str, Any], checked: Mapping[str, Any], *, simulati
     for column, client in enumerate(result["clients"]):
         row = {
             "client": client["id"],
-            **{key: client[key] for key in ("verdict", "excluded", "reason", "posterior", "log_odds")},
-            "decided_in": client.get("decided_in"),
+            **{key: client[key] for key in ("verdict", "excluded", "reason", "posterior", "log_odds", "decided_in")},
             "groups": [
                 {"group": group, "outcome": OUTCOME_WORDS[outcomes[group]] if outcomes else None}
                 for group in client["groups"]
@@ -200,7 +169,7 @@ def _verdicts(result: Mapping[str, Any], checked: Mapping[str, Any], *, simulati
             **_sides(checked["groups"][column] if checked["groups"] else None),
         }
         if simulation:
-            row["truth"] = client.get("truth")
+            row["truth"] = client["truth"]
         rows.append(row)
     return sorted(rows, key=lambda row: (_ORDER[row["verdict"]], -_value(row["posterior"])))
 
@@ -229,7 +198,7 @@ def _test(record: RunRecord, checked: Mapping[str, Any], *, simulation: bool) ->
         and row["purpose"].startswith("test-group-")
         and row["purpose"].rpartition("-")[2].isdigit()
     }
-    graded = test.get("graded")
+    graded = test["graded"]
     groups = []
     for group, members in enumerate(test["groups"]):
         opened = really.get(group)
@@ -243,6 +212,7 @@ def _test(record: RunRecord, checked: Mapping[str, Any], *, simulation: bool) ->
             "projection": _entry(test["projection"], group),
             "cluster": _entry(test["clusters"], group),
             "loss": _entry(graded["loss"], group) if graded else None,
+            "coefficients": _entry(test["coefficients"], group),
         }
         if simulation and test["truth"]:
             row["truth"] = "contaminated" if test["truth"][group : group + 1] == "1" else "clean"
@@ -257,17 +227,7 @@ def _test(record: RunRecord, checked: Mapping[str, Any], *, simulation: bool) ->
         "nobody": checked["nobody"],
         "graded": _graded(graded) if graded else None,
         "sets": [dict(one) for one in graded["best_sets"]] if graded else checked["sets"],
-        "further": _further(test),
     }
-
-
-def _further(test: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What the record says about the test beyond the fields above, flattened: evidence that later versions added."""
-    rows: list[dict[str, Any]] = []
-    for known, values in ((_KNOWN_TEST_FIELDS, test), (_KNOWN_GRADED_FIELDS, test.get("graded") or {})):
-        for name in sorted(set(values) - known):
-            _flatten(name.replace("_", " "), values[name], rows)
-    return rows
 
 
 def _graded(graded: Mapping[str, Any]) -> dict[str, Any]:
@@ -290,26 +250,9 @@ def _graded(graded: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _flatten(name: str, value: Any, rows: list[dict[str, Any]]) -> None:
-    if value is None or value in ([], {}):
-        return
-    if isinstance(value, dict):
-        for key, one in value.items():
-            _flatten(f"{name}, {key.replace('_', ' ')}", one, rows)
-    elif isinstance(value, list) and any(isinstance(one, dict) for one in value):
-        for number, one in enumerate(value):
-            _flatten(f"{name} {number}", one, rows)
-    else:
-        values = value if isinstance(value, list) else [value]
-        rows.append({"name": name, "values": [" ".join(map(str, v)) if isinstance(v, list) else v for v in values]})
-
-
 def _round(row: Mapping[str, Any], *, attacked: bool) -> dict[str, Any]:
     """Where nobody attacks, how often an attack had its way is no number."""
-    kept = {key: value for key, value in row.items() if attacked or key != "attack_accuracy"}
-    kept.setdefault("loss", None)
-    kept.setdefault("clipped", None)
-    return kept
+    return {key: value for key, value in row.items() if attacked or key != "attack_accuracy"}
 
 
 def _incidents(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -337,10 +280,9 @@ def _absent(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     if result["method"] == "oracle":  # it leaves the attackers out from the start
         return []
     clients = {client["id"] for client in result["clients"]}
-    left_out = {client["id"]: client.get("decided_in") for client in result["clients"] if client["excluded"]}
+    left_out = {client["id"]: client["decided_in"] for client in result["clients"] if client["excluded"]}
     # A record that does not say in which round a client was left out: the first test gives the benefit.
-    tests = result.get("tests") or ([result["test"]] if result["test"] else [])
-    tested = min((one["round"] for one in tests), default=None)
+    tested = min((one["round"] for one in result["tests"]), default=None)
     # A round that was lost says nothing about who was there.
     held = {row["round"]: row["participants"] for row in result["rounds"]}
     seen: dict[int, set[str]] = {}

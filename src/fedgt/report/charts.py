@@ -9,27 +9,26 @@ _PERCENT_SERIES = ("top1_accuracy", "balanced_accuracy", "attack_accuracy")
 
 
 def curves(rounds: Sequence[Mapping[str, Any]], test_rounds: Sequence[int]) -> dict[str, Any] | None:
-    """Accuracies over rounds, and the loss where it was recorded; None without a round.
+    """Accuracies over rounds; None where nothing was measured.
 
     Returns:
-        `test_rounds`; `panels`, each with `unit` (`percent` or `number`), `series` (a key of the rounds and its points) and
+        `test_rounds`; `panels`, each with `unit` (`percent`), `series` (a key of the rounds and its points) and
         the axes `x` and `y` (`low`, `high`, `ticks`).
     """
     if not rounds:
         return None
     numbers = [row["round"] for row in rounds]
     x = axis([min(numbers), max(numbers)], whole=True, padded=False)
-    panels = []
-    for unit, names in (("percent", _PERCENT_SERIES), ("number", ("loss",))):
-        series = [
-            {"name": name, "points": points}
-            for name in names
-            if (points := [[row["round"], row[name]] for row in rounds if _finite(row.get(name))])
-        ]
-        if series:
-            values = [point[1] for one in series for point in one["points"]]
-            panels.append({"unit": unit, "series": series, "x": x, "y": axis([0.0, *values], padded=False)})
-    return {"test_rounds": list(test_rounds), "panels": panels} if panels else None
+    series = [
+        {"name": name, "points": points}
+        for name in _PERCENT_SERIES
+        if (points := [[row["round"], row[name]] for row in rounds if _finite(row.get(name))])
+    ]
+    if not series:
+        return None
+    values = [point[1] for one in series for point in one["points"]]
+    panel = {"unit": "percent", "series": series, "x": x, "y": axis([0.0, *values], padded=False)}
+    return {"test_rounds": list(test_rounds), "panels": [panel]}
 
 
 def scatter(groups: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:

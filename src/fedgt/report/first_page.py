@@ -46,17 +46,13 @@ def first_page(
 
 def power_of(test: Mapping[str, Any]) -> dict[int, float | None]:
     """Attackers -> the smallest common push that the test would have named; None where it would name none."""
-    return {one["attackers"]: one["shift"] for one in test.get("power") or ()}
+    return {one["attackers"]: one["shift"] for one in test["power"]}
 
 
 def strongest_test(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The test that sees the weakest attack; None where that is not known of any."""
-    known = [one for one in _tests(result) if power_of(one)]
+    known = [one for one in result["tests"] if power_of(one)]
     return min(known, key=lambda one: min(_size(shift) for shift in power_of(one).values()), default=None)
-
-
-def _tests(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return list(result.get("tests") or ([result["test"]] if result["test"] else []))
 
 
 def _headline(result: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]]) -> str:
@@ -119,7 +115,7 @@ def _sure(result: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]], rech
         )
     if not named and not unsure:
         said.append("No client stood out enough to be named.")
-    if any(MORE in one["reason"] for one in _tests(result)):
+    if any(MORE in one["reason"] for one in result["tests"]):
         said.append("More is going on in the sums than the named clients explain, so nobody is cleared.")
     if recheck["status"] == "same":
         said.append("The decision was made once more from what is on record, and came out the same.")
@@ -131,7 +127,7 @@ def _sure(result: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]], rech
 
 
 def _missed(result: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]]) -> list[str]:
-    tests = _tests(result)
+    tests = result["tests"]
     if not tests:
         return ["Everything: without a test, no attack is seen."]
     said = []

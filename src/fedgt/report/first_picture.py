@@ -25,11 +25,10 @@ def first_picture(result: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any
         and `groups`; `hidden`, how many kept clients are not drawn; `binary`; `explained`, which part of how the sums
         differ the prediction explains; the axis `y`.
     """
-    tests = list(result.get("tests") or ([result["test"]] if result["test"] else []))
-    if not tests:
+    if not result["tests"]:
         return None
     why, named = _of_whom(verdicts)
-    test = _test_about(tests, named)
+    test = _test_about(result["tests"], named)
     shares = _shares(result, test, named)
     measured = _measured(test)
     predicted, explained = _predicted(test, shares, measured)

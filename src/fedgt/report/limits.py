@@ -14,7 +14,7 @@ def limits(result: Mapping[str, Any], *, simulation: bool, binary: bool) -> list
             "shown to be harmless."
         )
     else:
-        tested = {one["round"] for one in result.get("tests") or (test,)}
+        tested = {one["round"] for one in result["tests"]}
         said += _about_the_test(test, binary=binary, always=tested >= {one["round"] for one in result["rounds"]})
     said += [
         "Secure sums hide single updates. A client that sends different vectors to the groups of one round is noticed, but "
@@ -65,7 +65,7 @@ def _about_the_test(test: Mapping[str, Any], *, binary: bool, always: bool) -> l
             "Few malicious clients whose poison is weak look like nobody malicious.",
         ]
         said += _about_the_number(test)
-    if test.get("coefficients"):
+    if test["coefficients"]:
         largest = max(one for row in test["coefficients"] for one in row)
         said.append(
             f"In the sums of the test clients counted differently: each update was multiplied by a whole number up to "
@@ -83,7 +83,7 @@ def _about_the_test(test: Mapping[str, Any], *, binary: bool, always: bool) -> l
 def _about_the_number(test: Mapping[str, Any]) -> list[str]:
     """That fewer than a minority of attackers were searched for, where it was so."""
     clients = len({client for group in test["groups"] for client in group})
-    graded = test.get("graded")
+    graded = test["graded"]
     largest = len(graded["count_posterior"]) - 1 if graded else 0
     if not 0 < largest < (clients - 1) // 2:
         return []

@@ -8,17 +8,6 @@ import numpy as np
 from fedgt.privacy import disclosed_share, exposure
 from fedgt.types import FloatArray
 
-_BEFORE: Mapping[str, Any] = {
-    "assumption": "",
-    "colluders": 0,
-    "share_mean": None,
-    "share_helped": None,
-    "share_cautious_largest": None,
-    "share_cautious_mean": None,
-    "largest_share": 1.0,
-}
-"""What a record of an earlier version says of later fields."""
-
 _ROUNDING = 1e-6
 
 MAX_STATES = 100_000
@@ -28,9 +17,8 @@ MAX_STATES = 100_000
 def privacy_account(result: Mapping[str, Any]) -> dict[str, Any]:
     """Promised and achieved r, every aggregate, and the most revealing combination of each set of local models.
 
-    Sums about one global model are one set: its local models may be the same, whatever the rounds. In a record that does
-    not say which model a sum is about, each round is a set. Sums whose weights only the clients know are counted but not
-    combined.
+    Sums about one global model are one set: its local models may be the same, whatever the rounds. Sums whose weights only
+    the clients know are counted but not combined.
 
     Returns:
         `promised`, `strict`, `cautious`, `with_training`, `overridden`, `colluders`, `honest`, `shares` and the like,
@@ -39,10 +27,7 @@ def privacy_account(result: Mapping[str, Any]) -> dict[str, Any]:
         clients with the least r), `check` (whether the recomputed r agrees with the recorded one) and `aggregates`.
     """
     recorded = dict(result["privacy"])
-    for name, usual in _BEFORE.items():
-        recorded.setdefault(name, usual)
-    recorded.setdefault("honest", recorded["strict"])
-    shares = recorded.pop("shares", {})
+    shares = recorded.pop("shares")
     most = max(shares, key=lambda client: shares[client], default=None)
     clients = [client["id"] for client in result["clients"]]
     sets = [
@@ -68,7 +53,7 @@ def _opened_by_model(aggregates: Sequence[Mapping[str, Any]]) -> dict[int, list[
     sets: dict[int, list[Mapping[str, Any]]] = {}
     for row in aggregates:
         if row["status"] in ("open", "faulty"):  # what was seen is known, whether or not it was used
-            number = first.setdefault(row.get("model") or row["round"], row["round"])
+            number = first.setdefault(row["model"] or row["round"], row["round"])
             sets.setdefault(number, []).append(row)
     return sets
 

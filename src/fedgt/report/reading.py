@@ -2,7 +2,6 @@
 
 Whoever wrote `result.json` chose the client ids and reasons in it, so nothing is believed: the structure is validated,
 numbers must be finite, and characters that nobody sees, which could make one client look like another, are spelled out.
-Fields that this version does not know are kept: a report shows what a later version recorded.
 """
 
 import hashlib
@@ -33,7 +32,7 @@ class RunRecord:
     """What a run folder holds.
 
     Attributes:
-        result: `result.json` as nested dicts and lists, with unknown fields.
+        result: `result.json` as nested dicts and lists.
         result_hash: SHA-256 of the file, hexadecimal.
         plan_hash: The same of `plan.json`; None when there is none.
         setup: How the run was set up; None when neither `spec.toml` nor `settings.toml` is there.
@@ -116,7 +115,7 @@ def read_run(folder: Path) -> RunRecord:
         result = _harmless(raw)
     except (OSError, ValueError, RecursionError) as error:
         raise SpecError(f"{path}: not a readable result: {error}") from error
-    _check(path, result)
+    result = _checked(path, result)
     plan = folder / "plan.json"
     return RunRecord(
         result=result,
@@ -204,30 +203,28 @@ def _invisible(character: str) -> bool:
     return character not in "\n\t" and category(character) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
 
 
-def _check(path: Path, result: Any) -> None:
+def _checked(path: Path, result: Any) -> dict[str, Any]:
+    """The result with every field that a record has."""
     if isinstance(result, dict) and result.get("schema_version", SCHEMA_VERSION) != SCHEMA_VERSION:
         raise SpecError(
             f"{path}: schema_version {result['schema_version']!r}, this version of fedgt reads {SCHEMA_VERSION}; "
             "take the version that wrote it"
         )
     try:
-        RunResult.model_validate(result)
+        checked = RunResult.model_validate(result).model_dump(mode="json")
     except ValidationError as error:
-        # Fields are only ever added: an unknown one comes from a later version and does no harm.
-        problems = [one for one in error.errors() if one["type"] != "extra_forbidden"]
-        if problems:
-            first = problems[0]
-            key = ".".join(map(str, first["loc"])) or "the whole"
-            raise SpecError(f"{path}: {key}: {first['msg']}; is this a result.json of fedgt?") from error
-    ids = [client["id"] for client in result["clients"]]
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"])) or "the whole"
+        raise SpecError(f"{path}: {key}: {first['msg']}; is this a result.json of fedgt?") from error
+    ids = [client["id"] for client in checked["clients"]]
     if len(set(ids)) != len(ids):
         raise SpecError(f"{path}: clients: an id stands there twice; ids must be unique")
-    test = result["test"]
+    test = checked["test"]
     if test is None:
-        return
+        return checked
     groups = len(test["groups"])
-    graded = test.get("kind") == "graded"
-    if len(test["outcomes"]) != (0 if graded else groups) or set(test["outcomes"]) - set("01?"):
+    if len(test["outcomes"]) != (0 if test["kind"] == "graded" else groups) or set(test["outcomes"]) - set("01?"):
         raise SpecError(f"{path}: test.outcomes: one of 0, 1, ? for each of the {groups} groups is needed")
-    if any(not 0 <= group < groups for client in result["clients"] for group in client["groups"]):
+    if any(not 0 <= group < groups for client in checked["clients"] for group in client["groups"]):
         raise SpecError(f"{path}: clients.groups: groups are numbered 0 to {groups - 1}")
+    return checked

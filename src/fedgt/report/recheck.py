@@ -107,7 +107,7 @@ def _hindrance(result: Mapping[str, Any], settings: DecodeSettings | None, match
 
 def is_binary(test: Mapping[str, Any]) -> bool:
     """Whether the decision rests on one bit a group, and not on graded evidence."""
-    return bool(test.get("kind", "binary") != "graded")
+    return bool(test["kind"] != "graded")
 
 
 def _rechecked(result: Mapping[str, Any], settings: DecodeSettings) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def recheck_graded(
     """
     if kept is None:
         return "not-made", "the run folder does not hold what the tests compared (evidence.npz)", None
-    rounds = [one["round"] for one in result.get("tests") or [result["test"]]]
+    rounds = [one["round"] for one in result["tests"]]
     tests = [one for one in kept.tests if one.round in rounds]
     if [one.round for one in tests] != rounds:
         return "not-made", "evidence.npz does not hold the tests of this result", None
@@ -61,7 +61,7 @@ def _compared(
     result: Mapping[str, Any], tests: Sequence[Any], screen: ScreenSettings, decoding: DecodeSettings
 ) -> tuple[str, str, float | None]:
     recorded = {client["id"]: client for client in result["clients"]}
-    rows = result.get("tests") or [result["test"]]
+    rows = result["tests"]
     evidence: list[SetEvidence] = []
     before: Exclusion | None = None
     every = Standing.of(screen, decoding, rounds=result["rounds_planned"] or len(result["rounds"]), tested=True)

@@ -1,32 +1,21 @@
 """The content of `report.json`, typed: from here comes docs/report.schema.json, and a test holds real reports against it.
 
-`fedgt.report.audit` builds plain dicts, because what a later version recorded is passed on (`rounds`, `privacy`,
-`test.further`); everything else is fixed here. Fields are only ever added. Infinite numbers are the strings "inf" and
-"-inf", unknown ones are null. Fields marked *simulation only* are absent unless `simulation` is true.
+`fedgt.report.audit` builds plain dicts. Fields are only ever added. Infinite numbers are the strings "inf" and "-inf",
+unknown ones are null. Fields marked *simulation only* are absent unless `simulation` is true.
 """
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from fedgt.record.result import JsonNumber
+from fedgt.record.result import JsonNumber, PowerRow, RoundRow, SetRow, Truth
 from fedgt.record.verdict_words import VerdictName
+from fedgt.report.drawing_schema import FiguresPart, Part
 
 Outcome = Literal["negative", "positive", "erased"]
-Truth = Literal["malicious", "faulty", "benign"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _OpenPart(BaseModel):
-    """A part that passes on what the record says beyond these fields."""
-
-    model_config = ConfigDict(frozen=True, extra="allow")
-
-
-class DecidedPart(_Part):
+class DecidedPart(Part):
     """The clients about whom one word was said."""
 
     word: VerdictName
@@ -35,7 +24,7 @@ class DecidedPart(_Part):
     meaning: str
 
 
-class FirstPage(_Part):
+class FirstPage(Part):
     """The first page, in plain words: sentences as they stand there."""
 
     headline: str
@@ -47,7 +36,7 @@ class FirstPage(_Part):
     next: list[str] = Field(description="What to do now.")
 
 
-class RunPart(_Part):
+class RunPart(Part):
     """Which run this is, and how to know it again."""
 
     version: str = Field(description="Of the fedgt that made the run.")
@@ -71,7 +60,7 @@ class RunPart(_Part):
     cpu_seconds: float
 
 
-class SummaryPart(_Part):
+class SummaryPart(Part):
     """The run in a few numbers."""
 
     clients: int
@@ -90,14 +79,14 @@ class SummaryPart(_Part):
     wronged: int | None = Field(None, description="Benign clients that are left out. Simulation only.")
 
 
-class GroupOutcome(_Part):
+class GroupOutcome(Part):
     """A group of a client, and what it showed."""
 
     group: int
     outcome: Outcome | None = Field(description="Null for graded evidence, which has no outcome of one group.")
 
 
-class Contribution(_Part):
+class Contribution(Part):
     """What one group says about a client."""
 
     group: int
@@ -105,7 +94,7 @@ class Contribution(_Part):
     change: JsonNumber = Field(description="Of the client's log-odds, in nats; negative speaks against it.")
 
 
-class VerdictPart(_Part):
+class VerdictPart(Part):
     """The decision about one client. Listed with the most suspicious first."""
 
     client: str
@@ -121,7 +110,7 @@ class VerdictPart(_Part):
     truth: Truth | None = Field(None, description="Simulation only.")
 
 
-class GroupPart(_Part):
+class GroupPart(Part):
     """One group of the test."""
 
     group: int
@@ -133,31 +122,27 @@ class GroupPart(_Part):
     projection: JsonNumber
     cluster: int | None
     loss: JsonNumber = Field(description="Balanced validation loss of the group mean, in nats; graded evidence.")
+    coefficients: list[int] | None = Field(
+        description="By which whole number each of `members` multiplied its update; null where all are 1."
+    )
     truth: Literal["contaminated", "clean"] | None = Field(None, description="Simulation only.")
 
 
-class NobodyPart(_Part):
+class NobodyPart(Part):
     """Could it have been nobody? For one bit a group."""
 
     posterior: float = Field(description="P(nobody malicious | outcomes).")
     evidence_against: JsonNumber = Field(description="log P(t | somebody) - log P(t | nobody), in nats.")
 
 
-class ExplanationPart(_Part):
-    """A set of clients that explains the test."""
-
-    clients: list[str]
-    probability: JsonNumber
-
-
-class CountPart(_Part):
+class CountPart(Part):
     """P(exactly so many malicious clients | evidence)."""
 
     malicious: int
     probability: JsonNumber
 
 
-class ClassPart(_Part):
+class ClassPart(Part):
     """A class that gets worse through the suspects."""
 
     label: int
@@ -165,14 +150,14 @@ class ClassPart(_Part):
     p_value: float = Field(description="Corrected for the number of classes (Holm).")
 
 
-class LabelPart(_Part):
+class LabelPart(Part):
     """What the attack seems to aim at."""
 
     kind: Literal["targeted", "untargeted", "none"]
     classes: list[ClassPart]
 
 
-class GradedPart(_Part):
+class GradedPart(Part):
     """What graded evidence says as a whole."""
 
     against_nobody: JsonNumber = Field(description="Log-odds of some attack against none, in nats, prior included.")
@@ -183,14 +168,7 @@ class GradedPart(_Part):
     label: LabelPart | None
 
 
-class FurtherPart(_Part):
-    """Something that the record says about the test beyond the known fields."""
-
-    name: str
-    values: list[Any]
-
-
-class TestPart(_Part):
+class TestPart(Part):
     """The last group test."""
 
     __test__ = False  # not a pytest class
@@ -210,18 +188,10 @@ class TestPart(_Part):
     matrix: list[list[bool]] = Field(description="Groups x clients: who sits where.")
     nobody: NobodyPart | None = Field(description="One bit a group, where it was computed.")
     graded: GradedPart | None
-    sets: list[ExplanationPart] = Field(description="The most probable explanations.")
-    further: list[FurtherPart]
+    sets: list[SetRow] = Field(description="The most probable explanations.")
 
 
-class PowerPart(_Part):
-    """How weak an attack a test would still have named."""
-
-    attackers: int
-    shift: JsonNumber = Field(description="In units of the honest spread; null where none up to 100 is named.")
-
-
-class TestLine(_Part):
+class TestLine(Part):
     """One line for each test round."""
 
     __test__ = False
@@ -232,10 +202,10 @@ class TestLine(_Part):
     outcomes: str
     reason: str
     groups: int
-    power: list[PowerPart] = Field(description="Empty where it is not known.")
+    power: list[PowerRow] = Field(description="Empty where it is not known.")
 
 
-class RecheckPart(_Part):
+class RecheckPart(Part):
     """Would the same record be decided the same way again?"""
 
     status: Literal["same", "different", "not-made"]
@@ -243,30 +213,20 @@ class RecheckPart(_Part):
     largest_difference: float | None = Field(description="Of a posterior.")
 
 
-class RoundPart(_OpenPart):
+class RoundPart(RoundRow):
     """One communication round, as recorded."""
 
-    round: int
-    top1_accuracy: float
-    balanced_accuracy: float
     attack_accuracy: float | None = Field(None, description="Simulation only.")
-    loss: float | None
-    clipped: int | None
-    secure_sums: int
-    bytes_up: int
-    bytes_down: int
-    participants: int
-    purpose: str
 
 
-class CombinationPart(_Part):
+class CombinationPart(Part):
     """A factor of a combination of opened sums."""
 
     purpose: str
     factor: str = Field(description="An exact fraction.")
 
 
-class ModelsPart(_Part):
+class ModelsPart(Part):
     """The sums about one global model, whose local models may be the same."""
 
     round: int = Field(description="The first round in which one was opened.")
@@ -284,14 +244,14 @@ class ModelsPart(_Part):
     share_largest: float | None = Field(description="The largest of them.")
 
 
-class SharePart(_Part):
+class SharePart(Part):
     """How much of what is particular to a client the sums explain."""
 
     client: str
     share: float
 
 
-class ExposedPart(_Part):
+class ExposedPart(Part):
     """The most revealing combination of the whole run."""
 
     round: int
@@ -302,21 +262,21 @@ class ExposedPart(_Part):
     combination: list[CombinationPart]
 
 
-class AccountCheck(_Part):
+class AccountCheck(Part):
     """Whether the recorded sums agree with the recorded privacy account."""
 
     status: Literal["same", "different", "not-made"]
     reason: str
 
 
-class DroppedPart(_Part):
+class DroppedPart(Part):
     """A client that dropped out of a sum."""
 
     client: str
     what: str
 
 
-class AggregatePart(_Part):
+class AggregatePart(Part):
     """One sum that the server asked for."""
 
     round: int
@@ -328,7 +288,7 @@ class AggregatePart(_Part):
     dropped: list[DroppedPart]
 
 
-class PrivacyPart(_OpenPart):
+class PrivacyPart(Part):
     """What the server learned."""
 
     promised: int
@@ -357,7 +317,7 @@ class PrivacyPart(_OpenPart):
     aggregates: list[AggregatePart]
 
 
-class DropoutPart(_Part):
+class DropoutPart(Part):
     """A client that fell silent in a round, and in which sums."""
 
     round: int
@@ -366,14 +326,14 @@ class DropoutPart(_Part):
     sums: list[str]
 
 
-class AbsentPart(_Part):
+class AbsentPart(Part):
     """Clients that are in no sum of a round."""
 
     round: int
     clients: list[str]
 
 
-class NotOpenedPart(_Part):
+class NotOpenedPart(Part):
     """A sum that was asked for and not opened."""
 
     round: int
@@ -382,7 +342,7 @@ class NotOpenedPart(_Part):
     reason: str
 
 
-class IncidentsPart(_Part):
+class IncidentsPart(Part):
     """Dropouts, refusals and warnings."""
 
     dropouts: list[DropoutPart]
@@ -391,7 +351,7 @@ class IncidentsPart(_Part):
     warnings: list[str]
 
 
-class TrafficPart(_Part):
+class TrafficPart(Part):
     """Traffic of the rounds with one purpose."""
 
     purpose: str
@@ -401,7 +361,7 @@ class TrafficPart(_Part):
     bytes_down: int
 
 
-class CommunicationPart(_Part):
+class CommunicationPart(Part):
     """Real messages of all stages, in bytes."""
 
     secure_sums: int
@@ -410,7 +370,7 @@ class CommunicationPart(_Part):
     by_purpose: list[TrafficPart]
 
 
-class SpecificationPart(_Part):
+class SpecificationPart(Part):
     """What was run, and how to run it again."""
 
     toml: str = Field(
@@ -419,86 +379,7 @@ class SpecificationPart(_Part):
     commands: list[str] = Field(description="That repeat the run; none of a real one.")
 
 
-class Axis(_Part):
-    """A range with its ticks."""
-
-    low: float
-    high: float
-    ticks: list[float]
-
-
-class Series(_Part):
-    """A curve: a key of the rounds, and [round, value] pairs."""
-
-    name: str
-    points: list[list[float]]
-
-
-class Panel(_Part):
-    """Curves with one unit."""
-
-    unit: Literal["percent", "number"]
-    series: list[Series]
-    x: Axis
-    y: Axis
-
-
-class Curves(_Part):
-    """Measurements over rounds."""
-
-    test_rounds: list[int]
-    panels: list[Panel]
-
-
-class Scatter(_Part):
-    """Groups in the plane of their evidence."""
-
-    groups: list[int]
-    vertical: Literal["utility", "loss"]
-    x: Axis
-    y: Axis
-
-
-class FirstGroup(_Part):
-    """A column of the first picture."""
-
-    group: int
-    measured: float | None = Field(description="Where its sum lies; of one bit a group 1 is positive.")
-    predicted: float | None = Field(description="Where it would lie if exactly these clients pushed alike.")
-    named: float = Field(description="The share of these clients in it.")
-
-
-class FirstClient(_Part):
-    """A row of the first picture."""
-
-    client: str
-    word: VerdictName
-    left_out: bool
-    groups: list[int]
-
-
-class First(_Part):
-    """Who is in which group, and where the sums lie against what the verdict predicts."""
-
-    round: int
-    why: Literal["named", "suspicious", "nobody"] = Field(description="Of which clients the prediction is made.")
-    binary: bool
-    groups: list[FirstGroup]
-    clients: list[FirstClient]
-    hidden: int = Field(description="Kept clients that are not drawn.")
-    explained: float | None = Field(description="Which part of how the sums differ the prediction explains.")
-    y: Axis | None
-
-
-class FiguresPart(_Part):
-    """What the pictures show."""
-
-    first: First | None
-    curves: Curves | None
-    scatter: Scatter | None
-
-
-class Report(_Part):
+class Report(Part):
     """The audit report of one run."""
 
     schema_version: Literal[1]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedgt.report.figures import malicious_figure, rounds_grid_figure
 from fedgt.reproduction.comparison import rows_of
+from fedgt.reproduction.figures import malicious_figure, rounds_grid_figure
 from fedgt.reproduction.paper import Cell, Dataset, Experiment, cells, metrics_of, paper_value, planned
 from fedgt.reproduction.sweep import Row, read_rows
 from fedgt.text_file import writing

@@ -7,14 +7,14 @@ import pytest
 
 from fedgt.design import named_design
 from fedgt.errors import SpecError
-from fedgt.planning import Demands, Evaluation, Memory, SearchResult, draw_tradeoff
+from fedgt.planning import Demands, Evaluation, SearchResult, draw_tradeoff
 from fedgt.planning.evaluation import evaluate, figures
 
 
 def result() -> SearchResult:
     demands = Demands(clients=15, privacy=4, max_malicious=5)
     front: list[Evaluation] = [
-        evaluate(figures(named_design(name), demands, memory=Memory()), demands) for name in ("bch-15x8", "graded-15x9")
+        evaluate(figures(named_design(name), demands), demands) for name in ("bch-15x8", "graded-15x9")
     ]
     return SearchResult(
         demands=demands,
@@ -49,9 +49,9 @@ def test_other_formats_and_wrong_endings(tmp_path: Path) -> None:
 def test_what_the_table_says_of_dropouts_is_the_worst_case_and_the_share_that_keeps_the_promise() -> None:
     """15 x 8 with one client missing: r = 3 in the worst case, and every client sits in some group of four."""
     demands = Demands(clients=15, privacy=4, max_malicious=5, dropouts=1)
-    one = evaluate(figures(named_design("bch-15x8"), demands, memory=Memory()), demands)
+    one = evaluate(figures(named_design("bch-15x8"), demands), demands)
     assert one.r_after == 3
     assert one.keeps_promise == 0.0
     weaker = Demands(clients=15, privacy=3, max_malicious=5, dropouts=1)
-    assert evaluate(figures(named_design("bch-15x8"), weaker, memory=Memory()), weaker).keeps_promise == 1.0
+    assert evaluate(figures(named_design("bch-15x8"), weaker), weaker).keeps_promise == 1.0
     np.testing.assert_allclose(one.missed + one.accused, one.wrong)

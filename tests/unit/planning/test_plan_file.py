@@ -9,7 +9,7 @@ import pytest
 
 from fedgt.design import StagedDesign, any_design, named_design
 from fedgt.errors import DesignError, SpecError
-from fedgt.planning import Demands, Memory, Plan, make_plan, plan_schema, read_plan, write_plan
+from fedgt.planning import Demands, Plan, make_plan, plan_schema, read_plan, write_plan
 from fedgt.planning.evaluation import figures
 from fedgt.planning.plan_file import plan_of
 from fedgt.secagg import Identity
@@ -18,7 +18,7 @@ DEMANDS = Demands(clients=15, privacy=4, max_malicious=5)
 
 
 def plan(**options: Any) -> Plan:
-    found = figures(named_design("bch-15x8"), DEMANDS, memory=Memory())
+    found = figures(named_design("bch-15x8"), DEMANDS)
     return make_plan(found, DEMANDS, **options)
 
 
@@ -171,7 +171,7 @@ def test_a_file_that_is_no_plan_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_promise_that_the_design_does_not_keep_makes_no_plan() -> None:
-    found = figures(named_design("bch-15x8"), DEMANDS, memory=Memory())
+    found = figures(named_design("bch-15x8"), DEMANDS)
     with pytest.raises(DesignError, match="does not keep privacy 5: r = 4"):
         make_plan(found, Demands(clients=15, privacy=5, max_malicious=5))
 

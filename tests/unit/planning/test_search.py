@@ -1,18 +1,12 @@
 """The search: its Pareto set, its recommendation, its determinism, its memory, and what it says when nothing is found."""
 
-import json
-import logging
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
 from fedgt.deadline import NEVER
 from fedgt.design import all_contaminated, constant_row_weight, from_matrix, named_design
 from fedgt.errors import DesignError, SpecError
-from fedgt.planning import Demands, Figures, Memory, SearchResult, search
-from fedgt.planning import evaluation as evaluation_module
+from fedgt.planning import Demands, Figures, SearchResult, search
 from fedgt.planning.evaluation import figures, private
 from fedgt.planning.search import pareto, promising, recommended
 from fedgt.privacy import minimum_support
@@ -49,22 +43,10 @@ def test_the_recommended_design_is_on_the_front_and_survives_the_dropouts_if_any
         assert small.recommended.keeps_promise == 1.0
 
 
-def test_the_same_seed_gives_the_same_result_and_the_memory_changes_nothing(
-    small: SearchResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "memory.jsonl"
-    first = search(SMALL, effort=0.05, seed=1, draws=2, memory=Memory(path))
-    known = Memory(path)
-    assert len(known) > 40
-
-    def never(*_: Any) -> Any:
-        raise AssertionError("computed again")
-
-    monkeypatch.setattr(evaluation_module, "least_wrong", never)
-    again = search(SMALL, effort=0.05, seed=1, draws=2, memory=known)
-    for result in (first, again):
-        assert [one.figures.gains for one in result.front] == [one.figures.gains for one in small.front]
-        np.testing.assert_array_equal(result.recommended.design.matrix, small.recommended.design.matrix)
+def test_the_same_seed_gives_the_same_result(small: SearchResult) -> None:
+    again = search(SMALL, effort=0.05, seed=1, draws=2)
+    assert [one.figures.gains for one in again.front] == [one.figures.gains for one in small.front]
+    np.testing.assert_array_equal(again.recommended.design.matrix, small.recommended.design.matrix)
 
 
 def test_progress_ends_with_all_steps_done() -> None:
@@ -82,34 +64,10 @@ def test_progress_of_a_graded_search_counts_the_polishing_too() -> None:
     assert all(done <= total for done, total in seen)
 
 
-def test_a_memory_cut_off_in_its_last_line_goes_on_without_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "memory.jsonl"
-    design = named_design("bch-15x8")
-    demands = Demands(clients=15, privacy=4, max_malicious=5)
-    whole = figures(design, demands, memory=Memory(path))
-    line = path.read_text()
-    path.write_text(line + line[: len(line) // 2])
-    with caplog.at_level(logging.WARNING):
-        cut = Memory(path)
-    assert "incomplete" in caplog.text
-    assert len(cut) == 1
-    assert figures(design, demands, memory=cut).gains == whole.gains
-    assert [json.loads(one)["figures"] for one in path.read_text().splitlines()] == [json.loads(line)["figures"]]
-
-
-def test_a_file_that_is_no_memory_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "notes.txt"
-    path.write_text("hello\nworld\n")
-    with pytest.raises(SpecError, match="line 1: not a remembered evaluation"):
-        Memory(path)
-    with pytest.raises(SpecError, match="cannot be used"):
-        Memory(tmp_path)
-
-
 def test_figures_of_the_published_designs_are_the_known_ones() -> None:
     """DESIGN.md section 4: r, n_m^max at kappa = .2, and 30 x the objective at true p = .05, averaged over n_m = 0..5."""
     demands = Demands(clients=15, privacy=4, max_malicious=5)
-    found = figures(named_design("bch-15x8"), demands, memory=Memory())
+    found = figures(named_design("bch-15x8"), demands)
     assert (found.groups, found.r, found.max_malicious) == (8, 4, 5)
     assert found.expected_mean == pytest.approx(
         30 * np.mean([0.0078, 0.0124, 0.0291, 0.0635, 0.1055, 0.1470]), abs=2e-3
@@ -118,7 +76,7 @@ def test_figures_of_the_published_designs_are_the_known_ones() -> None:
 
 def test_a_design_at_least_as_good_as_15x8_is_found_with_no_more_groups() -> None:
     demands = Demands(clients=15, privacy=4, max_malicious=5, groups_max=8)
-    known = figures(named_design("bch-15x8"), demands, memory=Memory())
+    known = figures(named_design("bch-15x8"), demands)
     best = search(demands, effort=0.05, draws=1).recommended.figures
     assert best.groups <= 8
     assert best.r >= known.r
@@ -129,7 +87,7 @@ def test_a_design_at_least_as_good_as_15x8_is_found_with_no_more_groups() -> Non
 @pytest.mark.slow
 def test_the_published_15x8_is_beaten_in_expected_error_with_as_many_groups() -> None:
     demands = Demands(clients=15, privacy=4, max_malicious=5, groups_max=8)
-    known = figures(named_design("bch-15x8"), demands, memory=Memory())
+    known = figures(named_design("bch-15x8"), demands)
     best = search(demands, draws=1, deadline=NEVER).recommended.figures
     assert (best.groups, best.r, best.max_malicious) == (8, 4, 5)
     assert best.expected_mean < known.expected_mean - 0.01
@@ -139,16 +97,16 @@ def test_of_many_candidates_for_graded_evidence_the_best_for_each_r_are_looked_a
     demands = Demands(clients=15, privacy=4, max_malicious=7, groups_max=8, evidence="graded")
     named = [named_design(name) for name in ("graded-15x8", "graded-15x8-b", "bch-15x8")]
     worse = [constant_row_weight(15, 8, per_group=4, rng=np.random.default_rng(seed)) for seed in range(6)]
-    chosen = promising([*worse, *named], demands, Memory(), effort=0.1)
+    chosen = promising([*worse, *named], demands, effort=0.1)
     assert len(chosen) == 4
     assert {"graded-15x8-b", "bch-15x8"} <= {one.name for one in chosen}
-    assert promising(named, demands, Memory(), effort=0.1) == named
+    assert promising(named, demands, effort=0.1) == named
 
 
 @pytest.mark.slow
 def test_designs_with_no_more_groups_and_fewer_errors_than_30x12_are_found() -> None:
     demands = Demands(clients=30, privacy=6, max_malicious=8, groups_max=12)
-    known = figures(named_design("cyclic-30x12"), demands, memory=Memory())
+    known = figures(named_design("cyclic-30x12"), demands)
     found = [one.figures for one in search(demands, effort=0.3, deadline=NEVER).front]
     better = [one for one in found if one.groups <= 12 and one.r >= 6 and (one.max_malicious or 0) >= 8]
     assert min(one.expected_mean for one in better) < known.expected_mean

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from fedgt.record import RunResult
 from fedgt.report import audit, render_html, write_report
 from fedgt.report.paths import value_at
 from report_lab import Page, decided_result, graded_result, spec_of, untested_result, write_folder
@@ -147,30 +146,6 @@ def test_the_page_is_complete_for_a_reader_who_hears_it(tmp_path: Path) -> None:
             assert attributes["aria-label"]
 
 
-def test_evidence_that_a_later_version_recorded_is_shown(tmp_path: Path) -> None:
-    spec = spec_of(15)
-    result = decided_result(spec)
-    result["test"] |= {
-        "against_nobody_nats": 12.5,
-        "line_position": [0.25, None, -1.5],
-        "label_pair": {"source": 9, "target": 3},
-        "most_probable": [{"clients": ["client-01"], "probability": 0.875}],
-        "nothing": None,
-    }
-    report = write_report(write_folder(tmp_path, result, spec))
-    shown = {row["name"]: row["values"] for row in report["test"]["further"]}
-    assert shown["against nobody nats"] == [12.5]
-    assert shown["line position"] == [0.25, None, -1.5]
-    assert shown["label pair, source"] == [9]
-    assert shown["most probable 0, probability"] == [0.875]
-    assert "nothing" not in shown
-    page = Page(render_html(report))
-    assert ("12.5", "12.5") in {(exact, text) for path, exact, text in page.fields if ".further" in path}
-
-
-@pytest.mark.skipif(
-    "tests" not in RunResult.model_fields, reason="this version records one test round, for one bit a group"
-)
 def test_graded_evidence_is_told_in_its_own_words(tmp_path: Path) -> None:
     report = report_of(tmp_path, "graded")
     assert report["test"]["binary"] is False
@@ -184,7 +159,6 @@ def test_graded_evidence_is_told_in_its_own_words(tmp_path: Path) -> None:
     assert said["test.graded.label.classes[0].label"] == "9"
     assert said["test.sets[0].clients[1]"] == "client-02"
     assert not [path for path in said if path.endswith(".outcome")]
-    assert report["test"]["further"] == []
 
 
 def test_a_folder_without_its_specification_still_has_a_report(tmp_path: Path) -> None:

@@ -1,0 +1,87 @@
+"""In which rounds groups are tested, if not in every one: those that were agreed, or one, and more while in doubt."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from fedgt.errors import SpecError
+from fedgt.federation.settings import DecodeSettings, ScreenSettings
+from fedgt.federation.state import RunState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agenda:
+    """The tests of a run.
+
+    Attributes:
+        agreed: The rounds that were agreed beforehand, sorted; without them the settings say when.
+        screen: How groups are tested.
+        decode: How suspects are named.
+    """
+
+    agreed: tuple[int, ...]
+    screen: ScreenSettings
+    decode: DecodeSettings
+
+    @classmethod
+    def of(cls, numbers: Collection[int], rounds: int, screen: ScreenSettings, decode: DecodeSettings) -> "Agenda":
+        """The tests of a run.
+
+        Args:
+            numbers: The test rounds that were agreed beforehand, from 1.
+            rounds: How many rounds the run has.
+            screen: How groups are tested.
+            decode: How suspects are named.
+
+        Raises:
+            SpecError: If there is no such round, or the settings ask for other tests.
+        """
+        if not all(1 <= number <= rounds for number in numbers):
+            raise SpecError(f"test rounds {sorted(numbers)} of {rounds} rounds: numbers from 1 are needed")
+        agreed = tuple(sorted(set(numbers)))
+        if agreed and screen.schedule == "every-round":
+            raise SpecError(
+                "screen.schedule = 'every-round' has a test in every round: leave it out, or leave out test_rounds"
+            )
+        if agreed and (given := sorted({"round", "most_rounds", "more_groups"} & screen.model_fields_set)):
+            raise SpecError(
+                f"test rounds {', '.join(map(str, agreed))} are agreed beforehand, so no further test follows: "
+                f"leave out screen.{', screen.'.join(given)}, or leave out test_rounds"
+            )
+        return cls(agreed=agreed, screen=screen, decode=decode)
+
+    def next_agreed(self, after: int, lost: int = 0) -> int:
+        """The next test round that was agreed beforehand, later by the rounds that were lost; 0 where there is none."""
+        return next((number + lost for number in self.agreed if number + lost > after), 0)
+
+    def may_go_on(self, tests: int) -> bool:
+        """Whether a further test may follow so many, if clients stay undecided."""
+        wanted = not self.agreed and self.decode.on_undecided == "test-again"
+        return wanted and tests < self.screen.most_rounds
+
+    def ends_with(self, number: int, state: RunState, last: int) -> bool:
+        """Whether the test in a round is the last one, of a run with this last round."""
+        if self.agreed:
+            return not self.next_agreed(number, len(state.lost))
+        return state.tests + 1 >= self.screen.most_rounds or number >= last
+
+    def most_groups(self, number: int, state: RunState, *, tested: int, trained: int) -> int:
+        """The most groups that a coming round may have.
+
+        Args:
+            number: The next round, or the one after it.
+            state: Before the next round.
+            tested: The groups of the first test.
+            trained: The most training sums.
+        """
+        known = 0 if state.grouping is None else state.grouping.design.groups
+        if number == state.round + 1:
+            return known if number == state.next_test and known else trained
+        held = number - len(state.lost)
+        if self.agreed:
+            return tested if held in self.agreed else trained
+        if held == self.screen.round and not state.tests:
+            return max(1, tested)
+        if state.next_test != number - 1 or not known or not self.may_go_on(state.tests + 1):
+            return trained
+        # New rows, or every row that was opened by then once more.
+        return max(self.screen.more_groups, len(state.revealed) + known)
