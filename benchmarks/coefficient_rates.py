@@ -11,12 +11,9 @@ rounds, of which up to three are tests. Rows go to docs/results/coefficient_rate
 import sys
 from pathlib import Path
 
-import numpy as np
-
 from fedgt.errors import DesignError
-from fedgt.experiment import make_spec
 from fedgt.planning import default_design, design_with_coefficients, detection_power
-from fedgt.reproduction.sweep import sweep
+from found_rates import found_rates, seeds_given
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "coefficient_rates.csv"
 FEDERATIONS = ((8, 3), (8, 4), (10, 4), (12, 4), (12, 5), (15, 4), (15, 5), (15, 6), (15, 7), (16, 6), (20, 7), (25, 8))
@@ -47,7 +44,7 @@ def main() -> None:
     if sys.argv[1:] == ["power"]:
         power()
         return
-    first, last = (int(one) for one in sys.argv[1:3]) if len(sys.argv) > 2 else (200, 219)
+    seeds = seeds_given(200, 219)
     print("| r | groups | sums | attackers | missed | falsely excluded | runs that wrong somebody |")
     print("|---|---|---|---|---|---|---|")
     for privacy in (5, 6):
@@ -55,15 +52,8 @@ def main() -> None:
         for coefficients, design in ((False, plain), (True, design_with_coefficients(15, privacy=privacy))):
             for malicious in (0, 3, 5):
                 changes = {"privacy": privacy, "design.coefficients": coefficients, "attack.malicious": malicious}
-                specs = [make_spec(BASE, {"seed": seed, **changes}) for seed in range(first, last + 1)]
-                rows = sweep(specs, RESULTS, masks=False, workers=1)
-                missed = np.array([float(row["missed_clients"] or 0) for row in rows])
-                wronged = np.array([float(row["falsely_excluded_clients"] or 0) for row in rows])
-                print(
-                    f"| {privacy} | {design.name} | {design.groups} | {malicious} | {missed.mean():.2f} | "
-                    f"{wronged.mean():.2f} | {(wronged > 0).sum()} of {len(rows)} |",
-                    flush=True,
-                )
+                found = found_rates(BASE, changes, seeds, RESULTS)
+                print(f"| {privacy} | {design.name} | {design.groups} | {malicious} | {found} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -30,9 +30,7 @@ MODULES = {
     "fedgt.experiment": "experiments",
     "fedgt.record": "records of runs",
     "fedgt.report": "reports",
-    "fedgt.reproduction.paper": "the paper's experiments",
     "fedgt.reproduction.sweep": "many runs into one file",
-    "fedgt.reproduction.comparison": "the paper's tables beside ours",
 }
 """Public modules, in the order of the overview."""
 

@@ -22,11 +22,6 @@ class Deadline:
 
     Raises:
         SpecError: If the seconds are not above 0.
-
-    Examples:
-        >>> from fedgt.deadline import Deadline
-        >>> Deadline(60.0).passed()
-        False
     """
 
     def __init__(self, seconds: float = SECONDS, *, clock: Callable[[], float] = time.monotonic) -> None:

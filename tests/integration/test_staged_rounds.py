@@ -20,40 +20,19 @@ from fedgt.federation import (
     RoundResult,
     ScreeningRound,
     ScreenSettings,
-    Validation,
     screening_round,
     staged_round,
 )
 from fedgt.grouping import Grouping
 from fedgt.planning import nested_groups
 from fedgt.types import FloatArray, Parameters
+from prototype_lab import NAMES, START, VALIDATION, updates
 
 Make = Callable[..., Any]
 
-CLASSES, INPUTS = 4, 40
-NAMES = tuple(f"c{j:02d}" for j in range(15))
 NESTED = nested_groups(15, 4, groups=12)
 GROUPING = Grouping(design=NESTED.plain, clients=NAMES)
-START: Parameters = {"weight": np.zeros((CLASSES, INPUTS)), "marker": np.zeros(15)}
-PROTOTYPES = np.random.default_rng(99).normal(size=(CLASSES, INPUTS)) / INPUTS**0.5
-LABELS = np.repeat(np.arange(CLASSES), 10).astype(np.int64)
-IMAGES = PROTOTYPES[LABELS] + 0.05 * np.random.default_rng(98).normal(size=(40, INPUTS))
-VALIDATION = Validation(
-    logits=lambda parameters: np.asarray(IMAGES @ parameters["weight"].T, dtype=np.float64), labels=LABELS
-)
 TEST = partial(screening_round, validation=VALIDATION, screen=ScreenSettings(), decoding=DecodeSettings())
-
-
-def updates(malicious: set[str]) -> dict[str, dict[str, FloatArray]]:
-    """Everybody learns the prototypes; the malicious take class 0 for class 1."""
-    rng = np.random.default_rng(3)
-    made = {}
-    for j, name in enumerate(NAMES):
-        weight = 3.0 * PROTOTYPES + 0.1 * rng.normal(size=PROTOTYPES.shape)
-        if name in malicious:
-            weight[[0, 1]] = weight[[0, 1]] + 3.0 * np.array([-PROTOTYPES[0], PROTOTYPES[0]])
-        made[name] = {"weight": weight, "marker": np.eye(15)[j]}
-    return made
 
 
 class Leaving:

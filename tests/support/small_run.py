@@ -2,11 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fedgt import FederationRun, TrainedModel, Validation
+from fedgt.federation import DecodeSettings
+from fedgt.record import RunResult
 from fedgt.types import Parameters
 
 NAMES = [f"c{j:02d}" for j in range(15)]
@@ -48,3 +52,46 @@ def made(sites: Mapping[str, Any] | None = None, **changes: Any) -> FederationRu
         "seed": 1,
     }
     return FederationRun(sites or {name: Site(name) for name in NAMES}, **(options | changes))
+
+
+def held(folder: Path, **changes: Any) -> FederationRun:
+    run = made(folder=folder, **changes)
+    list(run.rounds(START))
+    return run
+
+
+def result_of(folder: Path) -> RunResult:
+    return RunResult.model_validate_json((folder / "result.json").read_text())
+
+
+def same(result: RunResult) -> Any:
+    return result.model_dump(mode="json", exclude={"cpu_seconds", "spec_hash"})
+
+
+TWICE: dict[str, Any] = {"decode": DecodeSettings(undecided=1e-300), "rounds": 4}
+
+
+def interrupted(folder: Path, after: int, **changes: Any) -> FederationRun:
+    """A run whose process ends between two rounds."""
+    run = made(folder=folder, **changes)
+    steps = run.rounds(START)
+    for _ in range(after):
+        next(steps)
+    steps.close()  # type: ignore[attr-defined]
+    return run
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+def crashing(folder: Path, number: int, stage: str, **changes: Any) -> None:
+    """A run whose process is killed when this stage of this round begins."""
+
+    def told(round: int, _: str, now: str) -> None:
+        if (round, now) == (number, stage):
+            raise Crash
+
+    run = made(folder=folder, on_stage=told, **changes)
+    with pytest.raises(Crash):
+        list(run.rounds(START))

@@ -19,7 +19,7 @@ from fedgt.design.quasi_cyclic import drawn_quasi_cyclic, quasi_cyclic
 from fedgt.design.reed_solomon import CodeProof, proved, reed_solomon
 from fedgt.design.searched import SearchedDesign, any_design, searched_design, searched_designs
 from fedgt.design.shortening import punctured, shortened
-from fedgt.design.soundness import checked, faults
+from fedgt.design.soundness import faults
 from fedgt.design.stages import AnyDesign, StagedDesign, design_of_rows, read_rows
 
 __all__ = [
@@ -34,7 +34,6 @@ __all__ = [
     "banded",
     "bch",
     "candidates",
-    "checked",
     "constant_column_weight",
     "constant_row_weight",
     "contamination",

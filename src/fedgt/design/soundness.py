@@ -56,22 +56,5 @@ def faults(design: Design, *, privacy: int = 1) -> tuple[str, ...]:
     return tuple(found)
 
 
-def checked(design: Design, *, privacy: int = 1) -> Design:
-    """The same design, if it has no fault under the promised privacy.
-
-    Raises:
-        DesignError: If it has; the message names every fault (see `faults`).
-
-    Examples:
-        >>> from fedgt.design import checked, named_design
-        >>> checked(named_design("bch-15x8"), privacy=4).name
-        'bch-15x8'
-    """
-    found = faults(design, privacy=privacy)
-    if found:
-        raise DesignError(f"design {design.name!r}: " + ". ".join(found))
-    return design
-
-
 def _listed(what: str, numbers: tuple[int, ...]) -> str:
     return f"{what}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"

@@ -100,13 +100,7 @@ def fingerprint(parameters: Parameters) -> bytes:
 
 
 def bound(plan: RoundPlan, parameters: Parameters, center: Parameters | None = None) -> RoundPlan:
-    """The plan with the hashes of the models that it is about, so that all clients train from the same or none does.
-
-    Args:
-        plan: The plan.
-        parameters: The global model.
-        center: The Weiszfeld estimate, for that task.
-    """
+    """The plan with the hashes of the models that it is about, so that all clients train from the same or none does."""
     hashes = {"model": fingerprint(parameters).hex()}
     if center is not None:
         hashes["center"] = fingerprint(center).hex()

@@ -10,7 +10,7 @@ from fedgt.engine.nearness import AnsweredModel
 from fedgt.engine.round_message import RoundMessage
 from fedgt.errors import FedGTError, ProtocolError
 from fedgt.foreign_text import plain
-from fedgt.secagg import Link, RunTerms, TensorSpec
+from fedgt.secagg import Link, RunTerms
 from fedgt.secagg.frames import pack, unpack
 
 _KIND = "suspended-endpoint"
@@ -78,15 +78,7 @@ class Suspended:
             "agreements": [link.to_json().decode() for link in self.agreements],
             "session": len(self.session),
             "prekeys": len(self.prekeys),
-            "terms": None
-            if terms is None
-            else {
-                "run": terms.run,
-                "weights": dict(terms.weights),
-                "clip": terms.clip,
-                "fraction_bits": terms.fraction_bits,
-                "tensors": [[tensor.name, tensor.shape, tensor.kind] for tensor in terms.tensors],
-            },
+            "terms": None if terms is None else terms.to_json(),
             "round": None
             if state is None
             else {
@@ -121,7 +113,7 @@ class Suspended:
                 raise ProtocolError(f"client {client}: the suspended endpoint is cut off, or something follows it")
             return cls(
                 client=client,
-                terms=None if terms is None else RunTerms(**{**terms, "tensors": _tensors(terms["tensors"])}),
+                terms=None if terms is None else RunTerms.from_json(terms),
                 rounds={run: int(number) for run, number in known["rounds"].items()},
                 later={run: int(number) for run, number in known["later"].items()},
                 models=tuple(AnsweredModel.from_json(line) for line in known["models"]),
@@ -143,7 +135,3 @@ class Suspended:
             if isinstance(error, FedGTError):
                 raise ProtocolError(f"client {client}: the suspended endpoint is not valid: {plain(error)}") from error
             raise ProtocolError(f"client {client}: the suspended endpoint cannot be read: {plain(error)}") from error
-
-
-def _tensors(entries: list[tuple[str, list[int], str]]) -> tuple[TensorSpec, ...]:
-    return tuple(TensorSpec(name=name, shape=tuple(shape), kind=kind) for name, shape, kind in entries)  # type: ignore[arg-type]

@@ -64,6 +64,11 @@ class Transport(Protocol):
 class StreamingTransport(Protocol):
     """A transport that can hand replies over one by one, so that large ones need not all be in memory at once."""
 
+    def exchange(self, stage: str, messages: Mapping[str, bytes], timeout: float) -> dict[str, bytes | Failure]:
+        """See `Transport`."""
+        replies = dict(self.replies(stage, messages, timeout))
+        return {client: replies[client] for client in messages}
+
     def replies(
         self, stage: str, messages: Mapping[str, bytes], timeout: float
     ) -> Iterator[tuple[str, bytes | Failure]]:
@@ -91,7 +96,7 @@ class MeetingTransport(Protocol):
         ...
 
 
-class LocalTransport:
+class LocalTransport(StreamingTransport):
     """All clients in this process: for simulation and tests. NOT FOR DEPLOYMENT.
 
     Nothing is encrypted in transit or authenticated, and all secrets share one address space. A client that hangs
@@ -120,11 +125,6 @@ class LocalTransport:
         self._handlers = MappingProxyType(dict(handlers))
         self._workers = workers
         self._hung: dict[str, threading.Thread] = {}
-
-    def exchange(self, stage: str, messages: Mapping[str, bytes], timeout: float) -> dict[str, bytes | Failure]:
-        """See `Transport`."""
-        replies = dict(self.replies(stage, messages, timeout))
-        return {client: replies[client] for client in messages}
 
     def replies(
         self, stage: str, messages: Mapping[str, bytes], timeout: float

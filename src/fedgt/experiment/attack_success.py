@@ -11,13 +11,6 @@ def attack_success(
 ) -> float | None:
     """How often the attack of the first kind has its way; None where it aims at no label.
 
-    Args:
-        spec: The run.
-        model: What is trained.
-        data: With the test set.
-        parameters: The global model.
-        predictions: int64[test samples], by this model.
-
     Returns:
         For a label flip the fraction of source samples that are taken for the target. For a backdoor the fraction of
         samples of other classes that are taken for the target once they have the whole trigger.

@@ -73,11 +73,6 @@ def run_steps(
 ) -> Generator[Coming, None, RunResult]:
     """A run that stops before the local training of every round.
 
-    Args:
-        simulation: What `simulate` made of the specification.
-        on_round: See `run`.
-        on_test: See `run`.
-
     Yields:
         What will be trained next; whoever drives the run may do it beforehand (`Cohort.give`).
 

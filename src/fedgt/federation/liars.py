@@ -42,16 +42,6 @@ class Suspicions:
         missing: Sets of clients with somebody in each who is behind what is missing in the sums of tests: those of their
             faults, and alone whoever has left a sum and is in another one. That may be its network, so it accuses nobody;
             but it may explain what the other sums say about somebody else.
-
-    Examples:
-        >>> from fedgt.federation.liars import Suspicions
-        >>> clients = [f"site-{j}" for j in range(8)]
-        >>> seen = Suspicions().after(1, [{"site-0", "site-1", "site-2"}, {"site-0", "site-3", "site-4"}])
-        >>> {client: round(value, 2) for client, value in seen.posterior(clients).items() if value > 0.3}
-        {'site-0': 0.73}
-        >>> seen = seen.after(2, [{"site-0", "site-5", "site-6"}, {"site-0", "site-1", "site-7"}])
-        >>> round(seen.posterior(clients)["site-0"], 3)
-        0.981
     """
 
     sets: tuple[frozenset[str], ...] = ()

@@ -37,11 +37,6 @@ class Look:
         standing: Whether there is a test in every round: nobody is left out who is not yet decided, but enters no model.
         error: The most that may be spent on false alarms in this test; None controls none.
         nobody: The prior probability that nobody attacks; None is that of the settings.
-
-    Examples:
-        >>> from fedgt.federation.look import Look
-        >>> Look().standing, sorted(Look(aside=frozenset({"ada"})).aside)
-        (False, ['ada'])
     """
 
     opened: Sequence[FloatArray] = ()
@@ -156,20 +151,6 @@ def without(means: GroupMeans, out: BoolArray) -> GroupMeans:
     Args:
         means: The group means.
         out: bool[clients]: whose updates cancel.
-
-    Examples:
-        >>> import numpy as np
-        >>> from fedgt import named_design
-        >>> from fedgt.federation.look import without
-        >>> from fedgt.federation.measure import GroupMeans
-        >>> rows, clients = named_design("graded-15x10-b").matrix.astype(float), np.arange(15.0)
-        >>> clients[2] = 1e6  # whatever it sends
-        >>> updates = [{"weight": np.array([row @ clients / row.sum()])} for row in rows]
-        >>> start = {"weight": np.zeros(1)}
-        >>> means = GroupMeans(start=start, updates=updates, rows=rows, samples=np.full(15, 100.0))
-        >>> found = without(means, np.arange(15) == 2)
-        >>> bool(max(abs(one["weight"][0]) for one in found.updates) < 30.0), found.rows.shape
-        (True, (10, 14))
     """
     opened = [number for number, one in enumerate(means.updates) if one is not None]
     shares = means.rows[opened] / means.rows[opened].sum(axis=1, keepdims=True)

@@ -3,6 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from fedgt.evidence import GradedDecoding, GradedEvidence, MarginEvidence
 from fedgt.federation.participants import Federation
 from fedgt.federation.round import ScreeningRound
@@ -54,26 +56,24 @@ def client_rows(
 def _client_row(
     client: str, verdict: Verdict | None, seats: tuple[int, ...], excluded: bool, truth: Truth | None
 ) -> ClientRow:
-    if verdict is None:
-        return ClientRow(
-            id=client,
-            excluded=excluded,
-            verdict="untested",
-            reason="left out from the beginning" if excluded else "no group test was made",
-            posterior=None,
-            log_odds=None,
-            groups=(),
-            truth=truth,
-        )
+    known = verdict or Verdict(
+        client=client,
+        verdict="untested",
+        excluded=excluded,
+        reason="left out from the beginning" if excluded else "no group test was made",
+        posterior=np.nan,
+        log_odds=np.nan,
+        groups=(),
+    )
     return ClientRow(
         id=client,
-        excluded=verdict.excluded,
-        verdict=verdict.verdict,
-        reason=verdict.reason,
-        posterior=json_number(verdict.posterior),
-        log_odds=json_number(verdict.log_odds),
-        groups=seats,
-        decided_in=verdict.round or None,
+        excluded=known.excluded,
+        verdict=known.verdict,
+        reason=known.reason,
+        posterior=json_number(known.posterior),
+        log_odds=json_number(known.log_odds),
+        groups=() if verdict is None else seats,
+        decided_in=known.round or None,
         truth=truth,
     )
 

@@ -25,13 +25,6 @@ class Standing:
         rounds: How many rounds the run has.
         screen: How groups are tested.
         decode: How suspects are named.
-
-    Examples:
-        >>> from fedgt import DecodeSettings, ScreenSettings
-        >>> from fedgt.federation.schedule import Standing
-        >>> every = Standing(rounds=11, screen=ScreenSettings(schedule="every-round"), decode=DecodeSettings())
-        >>> every.error(1), round(every.error(7), 5), round(every.nobody(7), 3)
-        (0.025, 0.0025, 0.933)
     """
 
     rounds: int
@@ -41,12 +34,6 @@ class Standing:
     @classmethod
     def of(cls, screen: ScreenSettings, decode: DecodeSettings, *, rounds: int, tested: bool) -> "Standing | None":
         """The schedule of a run; None where the settings ask for another one.
-
-        Args:
-            screen: How groups are tested.
-            decode: How suspects are named.
-            rounds: How many.
-            tested: Whether there is a validation set.
 
         Raises:
             SpecError: If there is none.

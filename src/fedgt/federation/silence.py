@@ -22,14 +22,6 @@ class Silences:
     Attributes:
         latest: Client -> the stage that it has left, one a round that it was asked in, the latest last; empty for a round
             that it has stayed in. Clients that have stayed in all of them are not there.
-
-    Examples:
-        >>> from fedgt.federation.silence import Silences
-        >>> seen = Silences()
-        >>> for _ in range(3):
-        ...     seen = seen.after(["ada", "bob"], {"bob": "unmask"})
-        >>> dict(seen.often)
-        {'bob': ('unmask', 3)}
     """
 
     latest: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))

@@ -8,6 +8,7 @@ from flwr.serverapp import Grid
 
 from fedgt.engine import Failure, PrekeyStore
 from fedgt.engine.roster import Roster
+from fedgt.engine.transport import StreamingTransport
 from fedgt.errors import FedGTError
 from fedgt.flower.inprocess import InProcessGrid
 from fedgt.flower.records import MESSAGE_TYPES, frame_of, frame_record
@@ -17,7 +18,7 @@ from fedgt.secagg import Credentials
 _GRACE = 10.0  # seconds
 
 
-class FlowerTransport:
+class FlowerTransport(StreamingTransport):
     """A `fedgt.engine.StreamingTransport` and `MeetingTransport` whose clients are Flower nodes.
 
     Names are the identity; the `roster` finds out by asking which node has which. Nothing that a node does raises: it
@@ -75,11 +76,6 @@ class FlowerTransport:
         """See `fedgt.engine.MeetingTransport`; the first time all clients are waited for."""
         wait, self._wait = max(wait, self._wait), 0.0
         return self.roster.gather(self._patience, wait=wait, without=without)
-
-    def exchange(self, stage: str, messages: Mapping[str, bytes], timeout: float) -> dict[str, bytes | Failure]:
-        """See `fedgt.engine.Transport`."""
-        replies = dict(self.replies(stage, messages, timeout))
-        return {client: replies[client] for client in messages}
 
     def replies(
         self, stage: str, messages: Mapping[str, bytes], timeout: float

@@ -8,6 +8,7 @@ from nvflare.collab import CollabCallError
 
 from fedgt.engine import Failure, PrekeyStore
 from fedgt.engine.roster import Roster
+from fedgt.engine.transport import StreamingTransport
 from fedgt.foreign_text import plain
 from fedgt.nvflare.flare_site import FRAME, REFUSED
 from fedgt.secagg import Credentials
@@ -23,7 +24,7 @@ class Callee(Protocol):
         ...
 
 
-class FlareTransport:
+class FlareTransport(StreamingTransport):
     """A `fedgt.engine.StreamingTransport` and `MeetingTransport` whose clients are sites of a FLARE job.
 
     Names are the identity; the `roster` finds out by asking which site has which. Nothing that a site does raises: it
@@ -72,11 +73,6 @@ class FlareTransport:
     def meet(self, *, without: Collection[str] = (), wait: float = 0.0) -> tuple[str, ...]:
         """See `fedgt.engine.MeetingTransport`. All sites of a job are there when it begins, so nobody is waited for."""
         return self.roster.meet(self._patience, without=without)
-
-    def exchange(self, stage: str, messages: Mapping[str, bytes], timeout: float) -> dict[str, bytes | Failure]:
-        """See `fedgt.engine.Transport`."""
-        replies = dict(self.replies(stage, messages, timeout))
-        return {client: replies[client] for client in messages}
 
     def replies(
         self, stage: str, messages: Mapping[str, bytes], timeout: float

@@ -56,11 +56,6 @@ def read_local_file(context: FLContext, program: str) -> LocalFile:
 def parsed(path: Path, program: str, *, name: str) -> LocalFile:
     """Read such a file.
 
-    Args:
-        path: Where it is.
-        program: As for `read_local_file`.
-        name: Of the machine in FLARE.
-
     Raises:
         SpecError: If it is missing or malformed.
     """

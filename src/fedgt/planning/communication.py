@@ -9,11 +9,8 @@ bodies that are counted instead of sent. A test compares it with the bytes of re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from fedgt.defaults import CLIP, COLLUDERS, FRACTION_BITS
 from fedgt.design import Design, single_group
-from fedgt.errors import ShapeError
 from fedgt.secagg import FixedPoint, Link, RoundPlan, TensorSpec, default_threshold, fit_fixed_point
 from fedgt.secagg.agreement import OpenedGroup, signatures_to_json, stated_coefficients
 from fedgt.secagg.agreement_log import Head, head_bytes
@@ -65,26 +62,14 @@ def communication(
     design: Design,
     *,
     tensors: Sequence[TensorSpec] = PAPER_MODEL,
-    members: Sequence[str] | None = None,
-    clip: float = CLIP,
-    fraction_bits: int = FRACTION_BITS,
     signed: bool = True,
-    float_bytes: int = 4,
 ) -> Communication:
     """The cost of one test round of a design when nobody drops.
 
     Args:
         design: m groups of n clients.
-        tensors: The model; all its tensors are floats.
-        members: Client ids by column (their lengths count); `client-00`, ... when not given. Weights are 1 each.
-        clip: Of the update.
-        fraction_bits: Of the fixed point; with the clip and the largest group it decides between 32- and 64-bit entries.
+        tensors: The model; all its tensors are floats, which the server sends with 4 bytes.
         signed: With identities (five stages), or anonymous mode (four); keys are published in the round.
-        float_bytes: 2, 4 or 8: how the server sends the model.
-
-    Raises:
-        ShapeError: If the ids do not fit the design, or floats of that width do not exist.
-        SpecError: If the fixed point makes no sense.
 
     Examples:
         >>> from fedgt import named_design
@@ -93,20 +78,16 @@ def communication(
         >>> cost.secure_sums, cost.client_up > 100_000  # bytes that one client sends
         (8, True)
     """
-    if float_bytes not in (2, 4, 8):
-        raise ShapeError(f"floats of {float_bytes} bytes; 2, 4 or 8 is needed")
     width = max(2, len(str(design.clients - 1)))
-    ids = tuple(members) if members is not None else tuple(f"client-{j:0{width}d}" for j in range(design.clients))
-    if len(ids) != design.clients:
-        raise ShapeError(f"{len(ids)} members for a design of {design.clients} clients; one id per column is needed")
+    ids = tuple(f"client-{j:0{width}d}" for j in range(design.clients))  # the lengths of names count
 
     def cost(chosen: Design) -> tuple[Mapping[str, int], Mapping[str, int], int]:
         largest = int(chosen.group_sizes.max())
         entries = sum(tensor.sent for tensor in tensors)
         encoding = fit_fixed_point(
-            clip=clip, fraction_bits=fraction_bits, weight_sum=largest, count_sum=entries * largest
+            clip=CLIP, fraction_bits=FRACTION_BITS, weight_sum=largest, count_sum=entries * largest
         )
-        return plan_bytes(_plan(chosen, ids, tensors, encoding), signed=signed, float_bytes=float_bytes)
+        return plan_bytes(_plan(chosen, ids, tensors, encoding), signed=signed)
 
     up, down, messages = cost(design)
     all_up, all_down, _ = cost(single_group(design.clients))
@@ -122,9 +103,7 @@ def communication(
     )
 
 
-def plan_bytes(
-    plan: RoundPlan, *, signed: bool, float_bytes: int = 4
-) -> tuple[Mapping[str, int], Mapping[str, int], int]:
+def plan_bytes(plan: RoundPlan, *, signed: bool) -> tuple[Mapping[str, int], Mapping[str, int], int]:
     """Client -> bytes it sends, client -> bytes it receives, and the number of messages, when everybody answers.
 
     With identities nobody has missed an agreement, and this is the first one.
@@ -132,7 +111,6 @@ def plan_bytes(
     Args:
         plan: What is summed ("mean" only).
         signed: With identities, or in anonymous mode.
-        float_bytes: 2, 4 or 8: how the server sends the model.
     """
     challenges = (_NO_DIGEST,) if plan.shares_clients else ()
     plan = replace(plan, inputs={**plan.inputs, "model": _NO_DIGEST}, challenges=challenges)
@@ -141,7 +119,7 @@ def plan_bytes(
     vector = plan.length * plan.encoding.dtype.itemsize + (TAG_BYTES if signed else 0)
     stages = SIGNED_STAGES if signed else STAGES
     attached = _attached(plan) if signed else {"unmask": _question(plan)}
-    opening = _opening(plan, float_bytes, signature)
+    opening = _opening(plan, signature)
     up, down = dict.fromkeys(plan.clients, 0), dict.fromkeys(plan.clients, opening)
     for client in plan.clients:
         groups = [group for group, members in enumerate(plan.groups) if client in members]
@@ -179,28 +157,14 @@ def _attached(plan: RoundPlan) -> dict[str, tuple[int, int]]:
     """Stage -> bytes of what is about no single group, in the reply and in the request."""
     answer, seed = _question(plan)
     signatures = signatures_to_json(dict.fromkeys(plan.clients, bytes(SIGNATURE_BYTES)))
-    link = Link(
-        number=1,
-        previous=_NO_DIGEST,
-        plan=plan.digest,
-        run=plan.run,
-        round=plan.round,
-        purpose=plan.purpose,
-        task=plan.task,
-        model=_NO_DIGEST,
-        weights=plan.weights,
-        groups=tuple(
-            OpenedGroup(
-                group=index,
-                alive=group,
-                dropped=(),
-                keys=_NO_DIGEST,
-                coefficients=stated_coefficients(plan, index, group),
-            )
-            for index, group in enumerate(plan.groups)
-            if group
-        ),
-    )
+    opened = [
+        OpenedGroup(
+            group=index, alive=group, dropped=(), keys=_NO_DIGEST, coefficients=stated_coefficients(plan, index, group)
+        )
+        for index, group in enumerate(plan.groups)
+        if group
+    ]
+    link = Link.about(plan, opened, number=1, previous=_NO_DIGEST)
     return {
         "shares": (len(head_bytes(Head(0, _NO_DIGEST))), 0),
         "agree": (SIGNATURE_BYTES + answer, seed + len(link.to_json())),
@@ -235,14 +199,13 @@ def _stage_bytes(
     return len(pack(header)) + attached + sum(bodies.values()) + signature
 
 
-def _opening(plan: RoundPlan, float_bytes: int, signature: int) -> int:
+def _opening(plan: RoundPlan, signature: int) -> int:
     """The length of the first message: the plan and the model, whose arrays are counted and not made."""
     session = len(plan_message(plan)) + signature
     # One entry per tensor says name, dtype and shape; an array of the right shape costs no memory.
-    dtype = np.dtype(f"<f{float_bytes}")
-    described = [[tensor.name, f"f{float_bytes}", list(tensor.shape)] for tensor in plan.tensors]
+    described = [[tensor.name, "f4", list(tensor.shape)] for tensor in plan.tensors]
     header = {"kind": "round", "session": session, "parameters": described, "center": None}
-    return len(pack(header)) + session + sum(tensor.size for tensor in plan.tensors) * dtype.itemsize + signature
+    return len(pack(header)) + session + sum(4 * tensor.size for tensor in plan.tensors) + signature
 
 
 def _plan(design: Design, ids: tuple[str, ...], tensors: Sequence[TensorSpec], encoding: FixedPoint) -> RoundPlan:

@@ -24,7 +24,7 @@ import numpy as np
 from fedgt import strict_json
 from fedgt.defaults import NO_LIMIT
 from fedgt.durable_file import locked, write_durably
-from fedgt.errors import PrivacyError, SpecError
+from fedgt.errors import SpecError
 from fedgt.foreign_text import plain
 from fedgt.ids import require_distinct_ids
 from fedgt.privacy.disclosed_share import MAX_SETS, can_try, disclosed_share
@@ -230,16 +230,6 @@ class Ledger:
             rows: The sums, about one set of local models; nothing is recorded.
         """
         return self._overshare("one set of local models", np.array([self._vector(row) for row in rows]))
-
-    def require(self, row: Row, *, models: str, override: bool = False) -> None:
-        """As `permit` for one training sum, but a refusal is an error.
-
-        Raises:
-            PrivacyError: If the sum may not be opened.
-        """
-        (refusal,) = self.permit([row], models=models, test=False, override=override)
-        if refusal is not None:
-            raise PrivacyError(refusal)
 
     def merge(self, other: "Ledger") -> None:
         """Add everything that was opened according to another account of the same clients and the same promise.

@@ -5,6 +5,7 @@ from math import ceil, floor, log10
 from typing import Any
 
 _STEPS = (1.0, 2.0, 5.0, 10.0)
+_TICKS = 5  # about so many on an axis
 _PERCENT_SERIES = ("top1_accuracy", "balanced_accuracy", "attack_accuracy")
 
 
@@ -51,19 +52,18 @@ def scatter(groups: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     }
 
 
-def axis(values: Sequence[float], *, whole: bool = False, padded: bool = True, about: int = 5) -> dict[str, Any]:
+def axis(values: Sequence[float], *, whole: bool = False, padded: bool = True) -> dict[str, Any]:
     """A range that holds the values, and about five ticks at round numbers inside it.
 
     Args:
         values: At least one.
         whole: Ticks at whole numbers only.
         padded: Room beyond the outermost values.
-        about: Wanted number of ticks.
     """
     low, high = float(min(values)), float(max(values))
     spread = high - low or abs(high) or 1.0
-    step = 10 ** floor(log10(spread / about))
-    step *= next(one for one in _STEPS if spread / (one * step) <= about)
+    step = 10 ** floor(log10(spread / _TICKS))
+    step *= next(one for one in _STEPS if spread / (one * step) <= _TICKS)
     if whole:
         step = max(1.0, round(step))
     if padded:

@@ -22,12 +22,6 @@ def first_page(
 ) -> dict[str, Any]:
     """The parts of the page.
 
-    Args:
-        result: `result.json`.
-        verdicts: As in `report.json`.
-        recheck: As in `report.json`.
-        privacy: As in `report.json`.
-
     Returns:
         `headline`, `lead`, `decided` (one entry a word that was said, with its clients), and lists of sentences: `sure`,
         `missed`, `learned`, `next`.

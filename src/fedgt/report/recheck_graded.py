@@ -32,12 +32,6 @@ def recheck_graded(
 ) -> tuple[str, str, float | None]:
     """Decide the kept evidence once more.
 
-    Args:
-        result: `result.json`.
-        kept: What the tests compared.
-        screen: How groups were tested.
-        decoding: How suspects were named.
-
     Returns:
         Status (`same`, `different` or `not-made`), reason, and the largest difference of a posterior.
     """

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from fedgt.record.result import JsonNumber, PowerRow, RoundRow, SetRow, Truth
+from fedgt.record.result import JsonNumber, PowerRow, PrivacyRow, RoundRow, SetRow, Truth
 from fedgt.record.verdict_words import VerdictName
 from fedgt.report.drawing_schema import FiguresPart, Part
 
@@ -288,29 +288,14 @@ class AggregatePart(Part):
     dropped: list[DroppedPart]
 
 
-class PrivacyPart(Part):
+class PrivacyPart(PrivacyRow):
     """What the server learned."""
 
-    promised: int
-    strict: int | None = Field(description="Smallest proved r over all sets of local models.")
-    cautious: int | None = Field(description="Proved r of all test rows together, as if updates repeated.")
-    with_training: int | None = Field(description="As cautious, with training sums: reported, never enforced.")
-    overridden: bool = Field(description="A sum was opened below the promise because the user said so by name.")
-    colluders: int = Field(description="Clients that may help a server which lies.")
-    honest: int | None = Field(description="Honest clients that any combination mixes at least: strict - colluders.")
-    shares: list[SharePart] = Field(
+    shares: list[SharePart] = Field(  # type: ignore[assignment]
         description="The largest over the sets of local models, if clients differ equally and independently."
     )
     share_largest: float | None = Field(description="The largest of `shares`.")
     share_client: str | None = Field(description="Whose it is.")
-    share_mean: float | None = Field(description="Mean over the clients, in the set of local models with the largest.")
-    share_helped: float | None = Field(description="The largest share of any client if the colluders help the server.")
-    share_cautious_largest: float | None = Field(
-        description="The largest share of all test rows together, as if updates repeated."
-    )
-    share_cautious_mean: float | None = Field(description="Its mean over the clients.")
-    largest_share: float = Field(description="The promised limit of any share; 1 is none.")
-    assumption: str
     sets: list[ModelsPart]
     most_exposed: ExposedPart | None
     check: AccountCheck

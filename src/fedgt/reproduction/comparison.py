@@ -77,29 +77,6 @@ class Comparison:
         missed: Attackers kept, mean a run; None without a test round.
         false: Honest clients excluded, mean a run; None without a test round.
         privacy: The smallest r of our runs.
-
-    Examples:
-        >>> from fedgt.reproduction.comparison import Comparison, markdown
-        >>> from fedgt.reproduction.paper import Cell, PaperValue
-        >>> found = Comparison(
-        ...     experiment="targeted",
-        ...     dataset="mnist",
-        ...     cell=Cell(attack="label-flip", malicious=5, variant="oracle"),
-        ...     metric="top1_accuracy",
-        ...     runs=10,
-        ...     mean=90.32,
-        ...     deviation=0.13,
-        ...     half_width=0.09,
-        ...     paper=PaperValue(mean=90.34, deviation=0.16),
-        ...     against="",
-        ...     reference=None,
-        ...     verdict="within",
-        ...     missed=None,
-        ...     false=None,
-        ...     privacy=10,
-        ... )
-        >>> "90.32" in markdown([found])
-        True
     """
 
     experiment: Experiment
@@ -127,18 +104,6 @@ def comparisons(folder: Path) -> Iterator[Comparison]:
 
     Raises:
         SpecError: If there is no such file, or a file is not of these columns.
-
-    Examples:
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from fedgt.errors import SpecError
-        >>> from fedgt.reproduction.comparison import comparisons
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     try:
-        ...         list(comparisons(Path(folder)))
-        ...     except SpecError as error:
-        ...         "fedgt reproduce" in str(error)  # no rows yet: the message says how to make them
-        True
     """
     found = [dataset for dataset in DATASETS if (folder / f"{dataset}.csv").exists()]
     if not found:
@@ -155,14 +120,7 @@ def comparisons(folder: Path) -> Iterator[Comparison]:
 
 
 def rows_of(cell: Cell, dataset: Dataset, *, experiment: Experiment, rows: Mapping[str, Row]) -> list[Row]:
-    """The rows of a cell, by the hashes of its specifications; runs that ended early have no final accuracy.
-
-    Examples:
-        >>> from fedgt.reproduction.comparison import rows_of
-        >>> from fedgt.reproduction.paper import Cell
-        >>> rows_of(Cell(attack="label-flip", malicious=3, variant="graded"), "mnist", experiment="targeted", rows={})
-        []
-    """
+    """The rows of a cell, by the hashes of its specifications; runs that ended early have no final accuracy."""
     seeds = 1 + max((int(row["seed"]) for row in rows.values()), default=-1)
     wanted = planned(cell, dataset, experiment=experiment, seeds=seeds)
     found = [rows[one.spec.digest] for one in wanted if one.spec.digest in rows]
@@ -286,13 +244,7 @@ def _differ(values: FloatArray, reference: _Reference) -> bool:
 
 
 def markdown(found: Sequence[Comparison]) -> str:
-    """The comparisons as Markdown tables, one for each experiment, data set and attack, and a count of verdicts.
-
-    Examples:
-        >>> from fedgt.reproduction.comparison import markdown
-        >>> markdown([])
-        ''
-    """
+    """The comparisons as Markdown tables, one for each experiment, data set and attack, and a count of verdicts."""
     blocks: dict[tuple[str, str, str], list[Comparison]] = {}
     for one in found:
         blocks.setdefault((one.experiment, one.dataset, one.cell.attack), []).append(one)

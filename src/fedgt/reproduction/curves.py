@@ -22,11 +22,6 @@ DRAWN = ("no-defence", "oracle", "rfa", "count", "delta", "graded")
 def draw(folder: Path, dataset: Dataset, experiment: Experiment) -> list[Path]:
     """Draw what the rows of a data set give, as SVG files beside them.
 
-    Args:
-        folder: Where `fedgt reproduce` wrote its rows.
-        dataset: The data set.
-        experiment: The experiment.
-
     Returns:
         The files; none where no row belongs to the experiment.
 

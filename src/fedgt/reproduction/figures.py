@@ -57,7 +57,8 @@ def rounds_grid_figure(
             every = max(1, len(x) // 10)
             marker = _MARKERS[k % 7]
             axes.plot(x, mean, _LINES[k % 4], color=colour, marker=marker, markevery=every, markersize=4, label=method)
-        _mark(axes, test_round)
+        if test_round is not None:
+            axes.axvline(test_round, color="black", linestyle=(0, (2, 2)), linewidth=1, label="test round")
         axes.set_title(f"n_m = {malicious}", fontsize=10)
         _rounds_axis(axes)
         if metric != "attack_accuracy":
@@ -113,7 +114,7 @@ def malicious_figure(
     return figure
 
 
-def _blank(size: tuple[float, float], *, rows: int = 1, columns: int = 1) -> tuple["Figure", Any]:
+def _blank(size: tuple[float, float], *, columns: int = 1) -> tuple["Figure", Any]:
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -121,7 +122,7 @@ def _blank(size: tuple[float, float], *, rows: int = 1, columns: int = 1) -> tup
         raise SpecError(f"figures need matplotlib: {how_to_install('plots')}") from error
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
-    return figure, figure.subplots(rows, columns)
+    return figure, figure.subplots(1, columns)
 
 
 def _rounds_axis(axes: "Axes") -> None:
@@ -131,9 +132,3 @@ def _rounds_axis(axes: "Axes") -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
-
-
-def _mark(axes: "Axes", test_round: int | None, *, named: bool = True) -> None:
-    if test_round is not None:
-        label = "test round" if named else None
-        axes.axvline(test_round, color="black", linestyle=(0, (2, 2)), linewidth=1, label=label)

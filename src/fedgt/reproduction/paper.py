@@ -56,11 +56,6 @@ class Variant:
         groups: Whether it is told what the attack is after and tests the paper's groups.
         paper: The paper's name for it, if it has one.
         ours: Whether it goes beyond the paper.
-
-    Examples:
-        >>> from fedgt.reproduction.paper import Variant
-        >>> Variant(says="nobody is left out", changes={"method": "no-defence"}).tests
-        False
     """
 
     says: str
@@ -225,11 +220,6 @@ class Cell:
         attack: The kind of attack.
         malicious: n_m.
         variant: A key of `VARIANTS`.
-
-    Examples:
-        >>> from fedgt.reproduction.paper import Cell
-        >>> Cell(attack="label-flip", malicious=3, variant="graded")
-        Cell(attack='label-flip', malicious=3, variant='graded')
     """
 
     attack: str
@@ -238,35 +228,17 @@ class Cell:
 
 
 def settings_of(dataset: Dataset) -> Mapping[str, Any]:
-    """What is the same in all runs of a data set: its shares, training and test round, as keys of a specification.
-
-    Examples:
-        >>> from fedgt.reproduction.paper import settings_of
-        >>> settings_of("mnist")["federation.rounds"]
-        10
-    """
+    """What is the same in all runs of a data set: its shares, training and test round, as keys of a specification."""
     return _SETTINGS[dataset].base
 
 
 def default_seeds(dataset: Dataset) -> int:
-    """How many runs of a cell the paper has.
-
-    Examples:
-        >>> from fedgt.reproduction.paper import default_seeds
-        >>> default_seeds("mnist")
-        10
-    """
+    """How many runs of a cell the paper has."""
     return _SETTINGS[dataset].seeds
 
 
 def accuracy_of(dataset: Dataset) -> Literal["top1_accuracy", "balanced_accuracy"]:
-    """The metric of the paper's column ACC.
-
-    Examples:
-        >>> from fedgt.reproduction.paper import accuracy_of
-        >>> accuracy_of("mnist"), accuracy_of("isic2019")
-        ('top1_accuracy', 'balanced_accuracy')
-    """
+    """The metric of the paper's column ACC."""
     return _SETTINGS[dataset].accuracy
 
 
@@ -281,11 +253,6 @@ def cells(
 
     Raises:
         SpecError: If the experiment does not exist for the data set, or a variant is unknown.
-
-    Examples:
-        >>> from fedgt.reproduction.paper import cells
-        >>> [cell.malicious for cell in cells("targeted", "mnist", malicious=[1, 3], variants=["graded"])]
-        [1, 3]
     """
     if experiment == "thirty-clients" and dataset.startswith("isic2019"):
         raise SpecError(
@@ -326,12 +293,6 @@ def planned(
         seeds: How many.
         conditioning: Attackers drawn among all sets, or redrawn until some group has none of them.
         after_test: Overrides what becomes of the test round's local models.
-
-    Examples:
-        >>> from fedgt.reproduction.paper import Cell, planned
-        >>> runs = planned(Cell(attack="label-flip", malicious=3, variant="graded"), "mnist", experiment="targeted", seeds=2)
-        >>> [one.spec.seed for one in runs]
-        [0, 1]
     """
     setting, variant = _SETTINGS[dataset], VARIANTS[cell.variant]
     changes: dict[str, Any] = {
@@ -377,11 +338,6 @@ class PaperValue:
     Attributes:
         mean: Over its runs.
         deviation: Standard deviation; None where it made one run.
-
-    Examples:
-        >>> from fedgt.reproduction.paper import PaperValue
-        >>> PaperValue(mean=90.34, deviation=0.16)
-        PaperValue(mean=90.34, deviation=0.16)
     """
 
     mean: float
@@ -400,13 +356,7 @@ def _paper_values() -> Mapping[tuple[str, str, int, str, str], PaperValue]:
 
 
 def paper_value(dataset: Dataset, cell: Cell, metric: str) -> PaperValue | None:
-    """What the paper prints for this cell: `attack_accuracy`, or the accuracy of `accuracy_of`; None if nothing.
-
-    Examples:
-        >>> from fedgt.reproduction.paper import Cell, paper_value
-        >>> paper_value("mnist", Cell(attack="label-flip", malicious=5, variant="oracle"), "top1_accuracy")
-        PaperValue(mean=90.34, deviation=0.16)
-    """
+    """What the paper prints for this cell: `attack_accuracy`, or the accuracy of `accuracy_of`; None if nothing."""
     name = VARIANTS[cell.variant].paper
     if name is None:
         return None
@@ -414,13 +364,7 @@ def paper_value(dataset: Dataset, cell: Cell, metric: str) -> PaperValue | None:
 
 
 def best_private(dataset: Dataset, cell: Cell, metric: str) -> tuple[str, PaperValue] | None:
-    """The paper's best method in a row of its table among those that see no single update.
-
-    Examples:
-        >>> from fedgt.reproduction.paper import Cell, best_private
-        >>> best_private("mnist", Cell(attack="label-flip", malicious=5, variant="graded"), "attack_accuracy")
-        ('fedgt-delta', PaperValue(mean=0.07, deviation=0.05))
-    """
+    """The paper's best method in a row of its table among those that see no single update."""
     found = [
         (name, value)
         for name in PRIVATE_IN_PAPER
@@ -433,13 +377,7 @@ def best_private(dataset: Dataset, cell: Cell, metric: str) -> tuple[str, PaperV
 
 
 def metrics_of(dataset: Dataset, attack: str) -> Iterator[PaperMetric]:
-    """The columns of the paper's table.
-
-    Examples:
-        >>> from fedgt.reproduction.paper import metrics_of
-        >>> list(metrics_of("mnist", "label-flip"))
-        ['attack_accuracy', 'top1_accuracy']
-    """
+    """The columns of the paper's table."""
     if attack == "label-flip":
         yield "attack_accuracy"
     yield accuracy_of(dataset)

@@ -123,10 +123,7 @@ def cluster_screen(
     check_settings(
         max_clusters=max_group_size + 1, silhouette_threshold=silhouette_threshold, restarts=restarts, seed=seed
     )
-    broken_layer = ~closed & ~usable_rows(layer)
-    broken_utility = ~closed & ~broken_layer & ~(np.abs(values) < LARGEST_USABLE)
-    usable = ~(closed | broken_layer | broken_utility)
-    left_out = _left_out(closed, broken_layer, broken_utility)
+    usable, left_out = _usable(layer, values, closed)
     if usable.sum() < 2:
         return _untested(usable, values, left_out)
 
@@ -170,10 +167,7 @@ def all_negative(
         ('00?', 'no difference; erased: group 2 (sum not opened)')
     """
     layer, values, closed = _checked(means_layer, utilities, erased)
-    broken_layer = ~closed & ~usable_rows(layer)
-    broken_utility = ~closed & ~broken_layer & ~(np.abs(values) < LARGEST_USABLE)
-    usable = ~(closed | broken_layer | broken_utility)
-    left_out = _left_out(closed, broken_layer, broken_utility)
+    usable, left_out = _usable(layer, values, closed)
     if usable.sum() < 2:
         return _untested(usable, values, left_out)
     projection = np.full(len(values), np.nan)
@@ -241,15 +235,18 @@ def _untested(usable: BoolArray, utilities: FloatArray, left_out: str) -> Screen
     )
 
 
-def _left_out(closed: BoolArray, broken_layer: BoolArray, broken_utility: BoolArray) -> str:
-    """Which groups are not tested, and why; empty when all are."""
+def _usable(layer: FloatArray, utilities: FloatArray, closed: BoolArray) -> tuple[BoolArray, str]:
+    """Which groups are tested, and of the others why not; the words are empty when all are."""
+    broken_layer = ~closed & ~usable_rows(layer)
+    broken_utility = ~closed & ~broken_layer & ~(np.abs(utilities) < LARGEST_USABLE)
     causes = (
         (closed, "sum not opened"),
         (broken_layer, "classification layer not finite"),
         (broken_utility, "utility not finite"),
     )
     parts = [f"{_groups(mask)} ({cause})" for mask, cause in causes if mask.any()]
-    return f"; erased: {', '.join(parts)}" if parts else ""
+    usable = ~(closed | broken_layer | broken_utility)
+    return usable, f"; erased: {', '.join(parts)}" if parts else ""
 
 
 def _groups(mask: BoolArray) -> str:

@@ -152,6 +152,22 @@ class Link:
             if type(weight) is not int or weight < 1:
                 raise SpecError(f"client {client} has weight {weight!r:.40} in an agreement; at least 1 is needed")
 
+    @classmethod
+    def about(cls, plan: RoundPlan, groups: Sequence[OpenedGroup], *, number: int, previous: str) -> "Link":
+        """The agreement that these sums of a plan are to be opened."""
+        return cls(
+            number=number,
+            previous=previous,
+            plan=plan.digest,
+            run=plan.run,
+            round=plan.round,
+            purpose=plan.purpose,
+            task=plan.task,
+            model=plan.inputs.get("model", ""),
+            weights={client: plan.weights[client] for client in sorted({name for one in groups for name in one.alive})},
+            groups=tuple(groups),
+        )
+
     @property
     def digest(self) -> str:
         """SHA-256 of the canonical bytes, 64 hexadecimal digits: what is signed, and what the next link holds."""

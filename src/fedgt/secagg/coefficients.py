@@ -11,13 +11,7 @@ from fedgt.types import LARGEST_COEFFICIENT
 
 
 def plain_or(coefficients: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
-    """The same, or nothing if all are 1: a plan has one form, and without coefficients the one that it always had.
-
-    Examples:
-        >>> from fedgt.secagg.coefficients import plain_or
-        >>> plain_or([[1, 1], [1]]), plain_or([[1, 2], [1]])
-        ((), ((1, 2), (1,)))
-    """
+    """The same, or nothing if all are 1: a plan has one form, and without coefficients the one that it always had."""
     given = tuple(tuple(row) for row in coefficients)
     return () if all(type(one) is int and one == 1 for row in given for one in row) else given
 

@@ -35,20 +35,9 @@ class Notary:
     def propose(self, plan: RoundPlan, groups: Sequence[ServerGroup]) -> bytes:
         """The agreement about all groups that are to be opened: on record before anybody hears of it."""
         self._log.refresh()
-        head = self._log.head
-        alive = sorted({client for group in groups for client in group.members})
-        self._link = Link(
-            number=head.number + 1,
-            previous=head.digest,
-            plan=plan.digest,
-            run=plan.run,
-            round=plan.round,
-            purpose=plan.purpose,
-            task=plan.task,
-            model=plan.inputs.get("model", ""),
-            weights={client: plan.weights[client] for client in alive},
-            groups=tuple(group.opened(plan) for group in groups),
-        )
+        number, previous = self._log.head
+        opened = [group.opened(plan) for group in groups]
+        self._link = Link.about(plan, opened, number=number + 1, previous=previous)
         self._log.append(self._link)
         return self._link.to_json()
 

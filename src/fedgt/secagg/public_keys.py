@@ -18,10 +18,6 @@ _SMALL_ORDER = frozenset(value for y in (1, 0, _Y_OF_ORDER_8) for value in (y, -
 def require_public_key(key: object, owner: str) -> bytes:
     """The key, if signatures of it can be its owner's only.
 
-    Args:
-        key: 32 bytes.
-        owner: For the message.
-
     Raises:
         SpecError: If it is not 32 bytes, no point of the curve, not its canonical form, or of small order.
     """

@@ -146,12 +146,6 @@ class Signatory:
     ) -> None:
         """Check that the groups are those of the agreement that this client and a quorum of the registry have signed.
 
-        Args:
-            plan: The plan.
-            given: The signatures.
-            parts: What is to be opened.
-            groups: What this client knows of these groups.
-
         Raises:
             ProtocolError: If other lists are to be opened.
             SignatureError: If there are too few signatures.

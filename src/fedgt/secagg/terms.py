@@ -120,6 +120,25 @@ class RunTerms:
             content["coefficients"] = [list(row) for row in self.coefficients]
         return content
 
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "RunTerms":
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: If a field is not as it is written, or is missing or unknown (`TypeError`, `KeyError`).
+        """
+        read = dict(content)
+        read["tensors"] = tuple(
+            TensorSpec(name=name, shape=tuple(shape), kind=kind) for name, shape, kind in read["tensors"]
+        )
+        for name in ("groups", "thresholds"):
+            if read[name] is not None:
+                read[name] = tuple(tuple(one) if isinstance(one, list) else one for one in read[name])
+        terms = cls(**read)
+        if terms.to_json() != content:
+            raise ValueError("a field is not as fedgt writes it")
+        return terms
+
     def require(self, plan: RoundPlan) -> None:
         """Refuse a plan that departs from the terms.
 

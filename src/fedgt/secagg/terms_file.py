@@ -13,7 +13,6 @@ from fedgt.errors import FedGTError, SignatureError, SpecError
 from fedgt.foreign_text import plain
 from fedgt.secagg.agreement import quorum
 from fedgt.secagg.identity import Credentials, Registry, verify
-from fedgt.secagg.plan import TensorSpec
 from fedgt.secagg.terms import RunTerms
 from fedgt.text_file import read_content, replace_text
 
@@ -174,17 +173,7 @@ def _load(path: Path) -> tuple[RunTerms, dict[str, str]]:
     try:
         raw: dict[str, Any] = strict_json.parse(content)
         signatures = {str(client): str(signature) for client, signature in raw["signatures"].items()}
-        entry = dict(raw["terms"])
-        entry["tensors"] = tuple(
-            TensorSpec(name=name, shape=tuple(shape), kind=kind) for name, shape, kind in entry["tensors"]
-        )
-        for name in ("groups", "thresholds"):
-            if entry[name] is not None:
-                entry[name] = tuple(tuple(one) if isinstance(one, list) else one for one in entry[name])
-        terms = RunTerms(**entry)
-        if terms.to_json() != raw["terms"]:
-            raise ValueError("a field is not as fedgt writes it")
-        return terms, signatures
+        return RunTerms.from_json(raw["terms"]), signatures
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise SpecError(f"{path} holds no terms: {plain(error)}") from error
 

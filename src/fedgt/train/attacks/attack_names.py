@@ -4,14 +4,16 @@ from typing import TypeAlias
 
 from fedgt.errors import SpecError
 from fedgt.train.attacks.backdoor import Backdoor
-from fedgt.train.attacks.free_rider import FreeRider
-from fedgt.train.attacks.inner_product import InnerProduct
 from fedgt.train.attacks.labels import LabelAttack, LabelFlip, LabelPermutation, RandomLabels
-from fedgt.train.attacks.little_is_enough import LittleIsEnough
-from fedgt.train.attacks.min_max import MinMax
-from fedgt.train.attacks.noise import GaussianNoise
-from fedgt.train.attacks.on_updates import UpdateAttack
-from fedgt.train.attacks.sign_flip import SignFlip
+from fedgt.train.attacks.on_updates import (
+    FreeRider,
+    GaussianNoise,
+    InnerProduct,
+    LittleIsEnough,
+    MinMax,
+    SignFlip,
+    UpdateAttack,
+)
 
 Attack: TypeAlias = LabelAttack | Backdoor | UpdateAttack
 
