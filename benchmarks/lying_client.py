@@ -64,7 +64,7 @@ def shifted(
     plan, identity = session.plan, session._identity
     chosen = field_of(plan)
     unsigned = reply if identity is None else reply[:-64]
-    message = read_stage_message(unsigned, plan=plan, stage="masked", client=session._client, at=session._at)
+    message = read_stage_message(unsigned, plan=plan, stage="masked", client=session._client, at=session._turns.at)
     width = plan.length * plan.encoding.dtype.itemsize
     parts = []
     for part in message.parts:

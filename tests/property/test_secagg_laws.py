@@ -265,11 +265,11 @@ def test_rubbish_is_a_protocol_error_to_every_parser_or_a_message(payload: bytes
 def test_rubbish_never_makes_a_client_fail_in_another_way(payload: bytes, stage: str) -> None:
     session = ClientSession("a")
     session.keys(MESSAGES[0])
-    session._next = STAGES.index(stage)
+    session._turns.next = STAGES.index(stage)
     update = ({"w": np.ones(SHAPE)},) if stage == "masked" else ()
     with pytest.raises(ProtocolError):
         getattr(session, stage)(payload, *update)
-    assert session.closed or session._next == STAGES.index(stage)
+    assert session.closed or session._turns.next == STAGES.index(stage)
 
 
 def parses(payload: bytes, stage: str, client: str) -> bool:

@@ -101,7 +101,7 @@ class Network(RuleBasedStateMachine):
     def hand(self, name: str, stage: str, message: bytes) -> bytes | None:
         """Give a message to a client; whatever it dislikes it says in one way only, and no stage is answered then."""
         session = self.sessions[name]
-        due = session._next
+        due = session._turns.next
         try:
             if stage == "masked":
                 reply = session.masked(message, update_of(name, self.number))
@@ -110,7 +110,7 @@ class Network(RuleBasedStateMachine):
             else:
                 reply = getattr(session, stage)(message)
         except ProtocolError:
-            assert session.closed or session._next == due
+            assert session.closed or session._turns.next == due
             return None
         self.begun.add(name)
         self.log.append((stage, message))

@@ -263,7 +263,7 @@ class LyingServer(Unmasking):
         for name in attempt.plan.clients:
             if name in attempt.bad:
                 session = attempt.bad[name]
-                session._next = order_of(attempt.plan, signed=True).index("further")
+                session._turns.next = order_of(attempt.plan, signed=True).index("further")
             if name in silent:
                 continue
             reply = self.ask(attempt, "further", name, [])

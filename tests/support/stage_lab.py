@@ -54,7 +54,7 @@ class StagedLiar(LyingClient):
 
     def _answer(self, seed: bytes | memoryview) -> bytes:
         honest, chosen = super()._answer(seed), field_of(self.plan)
-        added = self._about.get(self._at, [])
+        added = self._about.get(self._turns.at, [])
         if added is None or chosen is None:
             return b""
         vector = np.zeros(self.plan.length, dtype=np.int64)

@@ -5,26 +5,22 @@ independent instance per group. A message that cannot be read, is not the pinned
 is refused and changes nothing: anybody can send one. What is authentic and breaks the protocol ends the session.
 """
 
-import threading
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 from fedgt.errors import PolicyError, ProtocolError, SpecError
 from fedgt.ids import require_id
-from fedgt.secagg.agreement import planned_rows
 from fedgt.secagg.agreement_log import AgreementLog
 from fedgt.secagg.challenge import Committed, split_seed
 from fedgt.secagg.frames import Sender
 from fedgt.secagg.identity import Credentials
 from fedgt.secagg.masking import masked_reply
 from fedgt.secagg.masks import GroupContext
-from fedgt.secagg.membership import GroupKeys, Membership
+from fedgt.secagg.membership import Membership, with_fresh_keys
 from fedgt.secagg.messages import (
-    SIGNED_STAGES,
-    STAGES,
     GroupPart,
     StageMessage,
-    order_of,
     read_begin_message,
     read_plan_message,
     read_stage_message,
@@ -33,9 +29,11 @@ from fedgt.secagg.messages import (
 from fedgt.secagg.plan import RoundPlan
 from fedgt.secagg.policy import ANONYMOUS, ClientPolicy
 from fedgt.secagg.prekeys import Prekeys
+from fedgt.secagg.requests import bare, require_request
 from fedgt.secagg.signatory import Signatory
 from fedgt.secagg.suspended_session import SuspendedSession
 from fedgt.secagg.terms import RunTerms
+from fedgt.secagg.turns import Turns
 from fedgt.secagg.vector import Tensors
 
 _Message = TypeVar("_Message")
@@ -107,13 +105,12 @@ class ClientSession:
         if credentials is not None and (credentials.serves or credentials.identity.name != client):
             raise SpecError(f"client {client} has the credentials of {credentials.identity.name}: take its own")
         self._client = require_id(client, "client id")
-        self._minimum = minimum_group_size
-        self._policy = ANONYMOUS if policy is None else policy
+        policy = ANONYMOUS if policy is None else policy
+        self._policy = replace(policy, minimum_group_size=max(minimum_group_size, policy.minimum_group_size))
         self._terms = terms
         self._credentials = credentials
         self._identity = None if credentials is None else credentials.identity
         self._server = None if credentials is None else Sender(name="the server", public=credentials.registry.server)
-        self._stages: tuple[str, ...] = STAGES if credentials is None else SIGNED_STAGES
         self._signatory: Signatory | None = None
         if credentials is not None:
             log = AgreementLog(credentials.registry) if agreements is None else agreements
@@ -121,8 +118,7 @@ class ClientSession:
         self._plan: RoundPlan | None = None
         self._groups: dict[int, Membership] = {}
         self._committed: Committed | None = None
-        self._next = 0
-        self._turn = threading.Lock()
+        self._turns = Turns(client, signed=credentials is not None)
 
     @property
     def plan(self) -> RoundPlan:
@@ -144,27 +140,18 @@ class ClientSession:
         Raises:
             PolicyError: If what is planned would break the promise then.
         """
-        if self._signatory is None:
-            return
-        more = frozenset(models) - self._signatory.akin - {self.plan.inputs.get("model", "")}
-        if more:
-            self._signatory.akin |= more
-            self._signatory.require_promise(self.plan, planned_rows(self.plan, since=self._at))
+        if self._signatory is not None:
+            self._signatory.count_as_one(self.plan, models, stage=self._turns.at)
 
     @property
     def later(self) -> bool:
         """Whether a later stage of the plan has begun: its vector is that of the first one, and nothing is trained."""
-        return self._at > 0
-
-    @property
-    def _at(self) -> int:
-        """The stage of the plan that runs, or that was the last to run; while a request is answered, its own."""
-        return max(self._next - 1, 0) // len(STAGES if self._credentials is None else SIGNED_STAGES)
+        return self._turns.at > 0
 
     @property
     def closed(self) -> bool:
         """Whether the session is over and its secrets are gone."""
-        return self._next >= len(self._stages)
+        return self._turns.over
 
     def close(self) -> None:
         """End the session and forget its secrets."""
@@ -172,7 +159,7 @@ class ClientSession:
         if self._committed is not None:
             self._committed.forget()
             self._committed = None
-        self._next = len(self._stages)
+        self._turns.end()
 
     def _forget_groups(self) -> None:
         for membership in self._groups.values():
@@ -192,7 +179,12 @@ class ClientSession:
         one = self._signatory
         signed, akin = (None, frozenset[str]()) if one is None else (one.signed, one.akin)
         suspended = SuspendedSession(
-            plan=self._plan, stage=self._next, groups=self._groups, signed=signed, akin=akin, committed=self._committed
+            plan=self._plan,
+            stage=self._turns.next,
+            groups=self._groups,
+            signed=signed,
+            akin=akin,
+            committed=self._committed,
         ).to_bytes(self._client)
         self.close()
         return suspended
@@ -203,14 +195,11 @@ class ClientSession:
         Raises:
             ProtocolError: If this session has begun, or the bytes are not a suspended session of this client.
         """
-        if self._next or self._plan is not None:
+        if self._turns.next or self._plan is not None:
             raise ProtocolError(f"client {self._client}: only a session that has not begun can resume another")
         known = SuspendedSession.from_bytes(suspended, client=self._client)
-        stages = order_of(known.plan, signed=self._credentials is not None)
-        if not 0 < known.stage < len(stages):
-            raise ProtocolError(f"client {self._client}: a suspended session is at stage 1 to {len(stages) - 1}")
-        self._stages = stages
-        self._plan, self._next, self._groups = known.plan, known.stage, dict(known.groups)
+        self._turns.resume(known.plan, known.stage)
+        self._plan, self._groups = known.plan, dict(known.groups)
         self._committed = known.committed
         if self._signatory is not None:
             self._signatory.signed, self._signatory.akin = known.signed, known.akin
@@ -242,17 +231,9 @@ class ClientSession:
         Raises:
             ProtocolError: As `keys` and `shares`, or if the prekeys are for another round or too few.
         """
-
-        def read() -> tuple[RoundPlan, Mapping[int, GroupPart]]:
-            plan, published = read_begin_message(payload, sender=self._server)
-            prekeys.spend(plan)
-            return plan, published
-
-        def answer(message: tuple[RoundPlan, Mapping[int, GroupPart]]) -> bytes:
-            self._next = self._stages.index("masked")
-            return self._begin(*message, prekeys)
-
-        return self._run("keys", read, answer)
+        return self._run(
+            "keys", lambda: self._read_begin(payload, prekeys), lambda message: self._begin(*message, prekeys)
+        )
 
     def masked(
         self,
@@ -321,39 +302,23 @@ class ClientSession:
         Raises:
             ProtocolError: If the request is malformed, not of this session, or the vector of the first stage is lost.
         """
-        return self._run("further", lambda: self._read_further(payload), lambda _: self._further(allow))
+        return self._run("further", lambda: bare(self._read("further", payload)), lambda _: self._further(allow))
 
     def _run(self, stage: str, read: Callable[[], _Message], answer: Callable[[_Message], bytes]) -> bytes:
         """Each stage once and in order. What cannot be read changes nothing; an error of the answer ends the session."""
-        self._require_due(stage)
-        message = read()
-        with self._turn:  # the same message may be handed to two threads
-            self._require_due(stage)
-            self._next += 1
+        message = self._turns.take(stage, read)
         try:
             return answer(message)
         except BaseException:
             self.close()
             raise
 
-    def _require_due(self, stage: str) -> None:
-        if self.closed or self._stages[self._next] != stage:
-            state = "the session is over" if self.closed else f"the next stage is {self._stages[self._next]!r}"
-            raise ProtocolError(f"client {self._client}: stage {stage!r} is refused, {state}; each stage runs once")
-
     def _keys(self, plan: RoundPlan) -> bytes:
         refused: dict[int, str] = {}
         return self._reply("keys", self._drawn(self._admitted(plan, refused)), refused)
 
-    def _read_further(self, payload: bytes) -> StageMessage:
-        message = self._read("further", payload, at=self._at + 1)
-        if message.parts or message.refused or message.attached:
-            raise ProtocolError(f"client {self._client}: the request for a further stage says nothing about groups")
-        return message
-
     def _further(self, allow: Callable[[], None]) -> bytes:
-        if self._committed is None:
-            raise ProtocolError(f"client {self._client} has no vector any more for a later stage")
+        self._vector()
         allow()
         if self._signatory is not None:
             self._signatory.signed = None
@@ -362,19 +327,20 @@ class ClientSession:
 
     def _drawn(self, groups: list[int]) -> list[GroupPart]:
         """Fresh keys for these groups, and what is published of them."""
-        parts = []
-        for index in groups:
-            context = GroupContext.of(self.plan, index)
-            keys = GroupKeys.draw(context, self._client)
-            self._groups[index] = Membership.of(self.plan, index, self._client, keys)
-            parts.append(GroupPart(group=index, body=keys.published(context, self._client, self._credentials)))
-        return parts
+        drawn = [with_fresh_keys(self.plan, index, self._client, self._credentials) for index in groups]
+        self._groups |= {part.group: membership for membership, part in drawn}
+        return [part for _, part in drawn]
+
+    def _read_begin(self, payload: bytes, prekeys: Prekeys) -> tuple[RoundPlan, Mapping[int, GroupPart]]:
+        plan, published = read_begin_message(payload, sender=self._server)
+        prekeys.spend(plan)
+        return plan, published
 
     def _begin(self, plan: RoundPlan, published: Mapping[int, GroupPart], prekeys: Prekeys) -> bytes:
+        self._turns.skip_to("masked")
         parts: list[GroupPart] = []
         refused: dict[int, str] = {}
-        admitted = self._admitted(plan, refused)
-        for index in admitted:
+        for index in self._admitted(plan, refused):
             part = published.get(index)
             membership = prekeys.membership(plan, index)
             if part is None or membership.position not in part.members:
@@ -383,11 +349,15 @@ class ClientSession:
             self._groups[index] = membership
             signed_in = GroupContext.ahead(plan.run, plan.round, index)
             membership.read_public_keys(part, self._credentials, signed_in=signed_in)
-            if reason := self._too_few(index, len(part.members)):
-                self._refuse(index, reason, refused)
-                continue
-            parts.append(GroupPart(group=index, body=membership.share_out()))
+            parts += self._shared_out(part, refused)
         return self._reply("shares", parts, refused)
+
+    def _shared_out(self, part: GroupPart, refused: dict[int, str]) -> list[GroupPart]:
+        """The shares for the peers that published keys; none, and the group is over, if these are too few."""
+        if reason := self._policy.too_few(self.plan, part.group, len(part.members)):
+            self._refuse(part.group, reason, refused)
+            return []
+        return [GroupPart(group=part.group, body=self._groups[part.group].share_out())]
 
     def _admitted(self, plan: RoundPlan, refused: dict[int, str]) -> list[int]:
         """This client's groups that it takes part in; the others are added to `refused`."""
@@ -401,18 +371,17 @@ class ClientSession:
         willing = self._willing(plan, refused)
         if not willing:
             raise ProtocolError(f"client {self._client} refuses every group: {next(iter(refused.values()))}")
-        self._plan, self._stages = plan, order_of(plan, signed=self._credentials is not None)
+        self._plan = plan
+        self._turns.expect(plan)
         if self._signatory is not None:  # all stages may be opened
-            self._signatory.require_promise(plan, planned_rows(plan))
+            self._signatory.require_planned(plan)
         return willing
 
     def _willing(self, plan: RoundPlan, refused: dict[int, str]) -> list[int]:
         """The groups of the stage that this client takes part in; the others are added to `refused`."""
-        mine = [index for index in plan.of_stage(self._at) if self._client in plan.groups[index]]
-        for index in mine:
-            reason = self._too_small(len(plan.groups[index])) or self._policy.refusal(plan, index, self._client)
-            if reason:
-                refused[index] = reason
+        mine = [index for index in plan.of_stage(self._turns.at) if self._client in plan.groups[index]]
+        refusals = {index: self._policy.refusal(plan, index, self._client) for index in mine}
+        refused |= {index: reason for index, reason in refusals.items() if reason}
         return [index for index in mine if index not in refused]
 
     def _shares(self, message: StageMessage) -> bytes:
@@ -420,12 +389,8 @@ class ClientSession:
         parts: list[GroupPart] = []
         refused: dict[int, str] = {}
         for part in message.parts:
-            membership = self._groups[part.group]
-            membership.read_public_keys(part, self._credentials)
-            if reason := self._too_few(part.group, len(part.members)):
-                self._refuse(part.group, reason, refused)
-                continue
-            parts.append(GroupPart(group=part.group, body=membership.share_out()))
+            self._groups[part.group].read_public_keys(part, self._credentials)
+            parts += self._shared_out(part, refused)
         return self._reply("shares", parts, refused)
 
     def _masked(
@@ -437,16 +402,12 @@ class ClientSession:
     ) -> bytes:
         self._require("masked", message)
         if self._signatory is not None:
-            # Who is really there in a later stage shows when the client signs; here it would refuse for who has left.
-            planned = () if self.later else planned_rows(self.plan)
-            self._signatory.catch_up(self.plan, message.attached, planned)
+            self._signatory.catch_up(self.plan, message.attached, later=self.later)
         refused: dict[int, str] = {}
         unreadable: dict[int, tuple[int, ...]] = {}
         for part in message.parts:
             membership = self._groups[part.group]
-            if not set(part.members) <= set(membership.peers):
-                raise ProtocolError(f"group {part.group}: a client has shared that published no keys")
-            if reason := self._too_few(part.group, len(part.members)):
+            if reason := self._policy.too_few(self.plan, part.group, len(part.members)):
                 self._refuse(part.group, reason, refused)
                 continue
             if bad := membership.open_parcels(part, tagged=self._credentials is not None):
@@ -455,10 +416,8 @@ class ClientSession:
                 if len(part.members) - len(bad) < membership.threshold:
                     names = ", ".join(membership.clients[position] for position in bad)
                     self._refuse(part.group, f"the shares of {names} cannot be read", refused)
-        tensors = self._committed if self.later else update() if callable(update) else update
-        if tensors is None:
-            raise ProtocolError(f"client {self._client} has no vector any more for a later stage")
-        mine, at = self._groups, self._at
+        tensors = self._vector() if self.later else update() if callable(update) else update
+        mine, at = self._groups, self._turns.at
         reply, self._committed = masked_reply(
             self.plan, self._client, mine, refused, unreadable, tensors, center, base, self._identity, at=at
         )
@@ -472,11 +431,11 @@ class ClientSession:
             return self._reply("agree", [], {})
         for part in message.parts:
             self._groups[part.group].require_survivors(part)
-            if reason := self._too_few(part.group, len(part.members)):
+            if reason := self._policy.too_few(self.plan, part.group, len(part.members)):
                 raise PolicyError(f"group {part.group}: {reason}")
         seed, link = split_seed(self.plan, message.attached)
         answer = self._answer(seed)
-        signature = self._signatory.sign(self.plan, link, message.parts, self._groups, stage=self._at)
+        signature = self._signatory.sign(self.plan, link, message.parts, self._groups, stage=self._turns.at)
         parts = [GroupPart(group=part.group) for part in message.parts]
         return self._reply("agree", parts, {}, attached=signature + answer)
 
@@ -492,7 +451,7 @@ class ClientSession:
         for part in message.parts:
             membership = self._groups[part.group]
             membership.require_survivors(part)
-            if reason := self._too_few(part.group, len(part.members)):
+            if reason := self._policy.too_few(self.plan, part.group, len(part.members)):
                 refused[part.group] = reason
                 continue
             parts.append(GroupPart(group=part.group, body=membership.shares_for(part)))
@@ -500,53 +459,40 @@ class ClientSession:
 
     def _answer(self, seed: bytes | memoryview) -> bytes:
         """The answer to the plan's challenge; nothing if it has none."""
-        if not self.plan.challenges:
-            return b""
+        return self._vector().answer(self.plan, seed, self._turns.at) if self.plan.challenges else b""
+
+    def _vector(self) -> Committed:
+        """What was masked in the first stage, which later stages and answers are about."""
         if self._committed is None:
-            raise ProtocolError(f"client {self._client} has no vector any more to answer the challenge about")
-        return self._committed.answer(self.plan, seed, self._at)
+            raise ProtocolError(f"client {self._client} has no vector any more")
+        return self._committed
 
     def _reply(self, stage: str, parts: list[GroupPart], refused: Mapping[int, str], *, attached: bytes = b"") -> bytes:
         if stage == "shares" and self._signatory is not None:
             attached = self._signatory.head
         return stage_message(
-            self.plan, stage, self._client, parts, refused, attached=attached, at=self._at, identity=self._identity
+            self.plan,
+            stage,
+            self._client,
+            parts,
+            refused,
+            attached=attached,
+            at=self._turns.at,
+            identity=self._identity,
         )
 
-    def _read(self, stage: str, payload: bytes, *, at: int | None = None) -> StageMessage:
-        at = self._at if at is None else at
+    def _read(self, stage: str, payload: bytes) -> StageMessage:
+        at = self._turns.at + (1 if stage == "further" else 0)
         return read_stage_message(payload, plan=self.plan, stage=stage, client=self._client, at=at, sender=self._server)
 
     def _require(self, stage: str, message: StageMessage) -> None:
         """Check what holds for the requests of every stage; groups that it does not mention are over."""
-        if message.refused:
-            raise ProtocolError("a server message cannot refuse groups")
         seed = self._credentials is None and stage == "unmask" and self.plan.challenges
-        if message.attached and not seed and (self._credentials is None or stage == "shares"):
-            raise ProtocolError("this request has nothing attached")
-        for part in message.parts:
-            if part.group not in self._groups:
-                raise ProtocolError(f"group {part.group} is none that client {self._client} takes part in")
-            if self._groups[part.group].position not in part.members:
-                raise ProtocolError(f"group {part.group}: client {self._client} itself is missing from its members")
-            if part.dropped and stage not in ("agree", "unmask"):
-                raise ProtocolError(f"group {part.group}: dropped clients are named only when a sum is opened")
-            if part.body and stage in ("agree", "unmask"):
-                raise ProtocolError(f"group {part.group}: this request has no body")
+        attached = bool(seed) or (self._credentials is not None and stage != "shares")
+        require_request(stage, message, self._client, self._groups, attached=attached)
         for index in set(self._groups) - {part.group for part in message.parts}:
             self._groups.pop(index).forget()
 
     def _refuse(self, group: int, reason: str, refused: dict[int, str]) -> None:
         self._groups.pop(group).forget()
         refused[group] = reason
-
-    def _too_small(self, size: int) -> str | None:
-        if size < self._minimum:
-            return f"a sum over {size} client(s) is below this client's minimum of {self._minimum}"
-        return self._policy.too_small(size)
-
-    def _too_few(self, group: int, present: int) -> str | None:
-        threshold = self.plan.thresholds[group]
-        if present < threshold:
-            return f"{present} client(s) are left, the threshold is {threshold}"
-        return self._too_small(present)

@@ -232,6 +232,16 @@ class Membership:
         return keys_digest(self.clients, {position: self.peers[position] for position in self.held})
 
 
+def with_fresh_keys(
+    plan: RoundPlan, index: int, client: str, credentials: Credentials | None
+) -> tuple[Membership, GroupPart]:
+    """A client in a group of a plan, with keys that are drawn now, and what it publishes of them."""
+    context = GroupContext.of(plan, index)
+    keys = GroupKeys.draw(context, client)
+    published = GroupPart(group=index, body=keys.published(context, client, credentials))
+    return Membership.of(plan, index, client, keys), published
+
+
 def shared_bytes(members: int) -> int:
     """The number of bytes in which a client shares its secrets among so many members of a group, itself included."""
     return PARCEL_BYTES * (members - 1) + OWN_BYTES

@@ -1,11 +1,13 @@
 """What the server holds of one group, and how it takes the masks off once the clients have released the shares."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fedgt.errors import ProtocolError, TooFewSharesError
+from fedgt.foreign_text import plain
 from fedgt.secagg.agreement import OpenedGroup, keys_digest, stated_coefficients
 from fedgt.secagg.challenge import field_of
 from fedgt.secagg.fixed_point import RingArray
@@ -41,6 +43,20 @@ class ServerGroup:
     total: RingArray | None = None
     pads: list[int] = field(default_factory=list)
 
+    def drop(self, client: str, why: str) -> None:
+        """A client takes no part any more."""
+        self.dropped[client] = plain(why)
+        self.present.discard(self.clients.index(client))
+
+    def require_threshold(self, stage: str) -> None:
+        """The group is lost if it still goes on, and with too few clients."""
+        if self.reason or len(self.present) >= self.threshold:
+            return
+        self.reason = (
+            f"{stage}: {len(self.present)} of {len(self.clients)} clients are left, the threshold is {self.threshold} "
+            f"({'; '.join(f'{client}: {why}' for client, why in self.dropped.items())})"
+        )
+
     def complain(self, client: str, dealers: Collection[int], *, refuses: bool) -> None:
         """A client says that it cannot read the shares of these dealers, and whether it takes no part.
 
@@ -65,6 +81,15 @@ class ServerGroup:
     def members(self) -> tuple[str, ...]:
         """Whose vectors are in the sum, in the order of the group."""
         return tuple(self.clients[position] for position in self.alive)
+
+    def add(self, client: str, vector: RingArray, pads: Sequence[int]) -> None:
+        """A client's masked vector and pads have arrived; its total is the sum of all that have."""
+        if self.total is None:
+            self.total = vector.copy()
+        else:
+            np.add(self.total, vector, out=self.total)
+        self.pads = [sum(pair) for pair in zip(self.pads or [0] * len(pads), pads, strict=True)]
+        self.alive = (*self.alive, self.clients.index(client))
 
     def opened(self, plan: RoundPlan) -> OpenedGroup:
         """What the clients must agree on before this sum is opened."""

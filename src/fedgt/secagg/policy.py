@@ -137,6 +137,13 @@ class ClientPolicy:
             return None
         return f"a sum over {size} client(s) is below this client's minimum of {least}"
 
+    def too_few(self, plan: RoundPlan, group: int, present: int) -> str | None:
+        """Why a group of which so few clients are left is refused; None if it is not."""
+        threshold = plan.thresholds[group]
+        if present < threshold:
+            return f"{present} client(s) are left, the threshold is {threshold}"
+        return self.too_small(present)
+
 
 ANONYMOUS = ClientPolicy(minimum_group_size=1, colluders=0, near_model=0.0, largest_weight_ratio=math.inf)
 """No limits of its own: for simulations, where the server is believed."""

@@ -8,7 +8,7 @@ What a client does wrong costs that client, at worst its groups, never an except
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -18,25 +18,16 @@ from cryptography.hazmat.primitives.poly1305 import Poly1305
 
 from fedgt.errors import ProtocolError, SignatureError, SpecError
 from fedgt.foreign_text import plain
-from fedgt.secagg.agreement import Link, links_to_json, quorum, signatures_to_json, valid_signatures
-from fedgt.secagg.agreement_log import AgreementLog, read_head
+from fedgt.secagg.agreement_log import AgreementLog
 from fedgt.secagg.challenge import pad_bytes
+from fedgt.secagg.correspondence import Check, Correspondence, Requests
 from fedgt.secagg.faults import Fault, complaints, erase_faulty, erase_unreadable, strike
-from fedgt.secagg.frames import Sender
 from fedgt.secagg.group_sum import Authorise, GroupSum
 from fedgt.secagg.identity import Credentials
 from fedgt.secagg.masks import KEY_BYTES, TAG_BYTES, GroupContext, tag_key
 from fedgt.secagg.membership import public_bytes, require_usable, shared_bytes, verify_keys
-from fedgt.secagg.messages import (
-    SIGNED_STAGES,
-    STAGES,
-    GroupPart,
-    StageMessage,
-    begin_message,
-    plan_message,
-    read_stage_message,
-    stage_message,
-)
+from fedgt.secagg.messages import SIGNED_STAGES, STAGES, GroupPart, begin_message, plan_message
+from fedgt.secagg.notary import Notary
 from fedgt.secagg.opening import ServerGroup, hashes_for, open_group, parcel_for
 from fedgt.secagg.plan import RoundPlan
 from fedgt.secagg.prekeys import read_prekeys
@@ -47,7 +38,6 @@ from fedgt.secagg.vector import read_sum
 logger = logging.getLogger(__name__)
 
 _NO_FAILURES: Mapping[str, str] = MappingProxyType({})
-_NOTHING: Mapping[str, bytes] = MappingProxyType({})
 
 
 class ServerSession:
@@ -102,19 +92,15 @@ class ServerSession:
         if credentials is not None and not credentials.serves:
             raise SpecError(f"the server has the credentials of client {credentials.identity.name}: take its own")
         self._plan = plan
-        self._stage = 0
         self._questions = Questions(plan, seeds, signed=credentials is not None)
-        self._left: dict[str, str] = {}  # client -> where it has left, and why
         self._sums: dict[int, GroupSum] = {}
         self._faults: tuple[Fault, ...] = ()
         self._struck: tuple[int, ...] = ()
         self._credentials = credentials
         self._identity = None if credentials is None else credentials.identity
-        if credentials is not None and agreements is None:
-            agreements = AgreementLog(credentials.registry)
-        self._log = None if credentials is None else agreements
-        self._link: Link | None = None
-        self._attached: dict[str, memoryview] = {}
+        self._notary: Notary | None = None
+        if credentials is not None:
+            self._notary = Notary(AgreementLog(credentials.registry) if agreements is None else agreements)
         self._tag_key = X25519PrivateKey.generate()
         self._order = (*(STAGES if credentials is None else SIGNED_STAGES), "results")
         self._groups = [
@@ -124,10 +110,13 @@ class ServerSession:
                 clients=clients,
                 threshold=threshold,
                 present=set(range(len(clients))),
+                reason="" if clients else "the group has no clients",
             )
             for index, (clients, threshold) in enumerate(zip(plan.groups, plan.thresholds, strict=True))
         ]
-        self._asked: dict[str, dict[int, int]] = {}
+        self._letters = Correspondence(
+            plan, self._groups, self._questions, credentials=credentials, notary=self._notary
+        )
         self._next = 0
         if plan.encoding.warning is not None:
             logger.warning("%s", plan.encoding.warning)
@@ -149,51 +138,44 @@ class ServerSession:
             raise ProtocolError(
                 "'further' was called out of order: it follows the results of a stage that is not the last"
             )
-        self._stage += 1
+        self._letters.at += 1
         self._next = 1
-        self._link = None
-        self._questions.show(self._stage, ())  # nobody has answered about this stage
+        if self._notary is not None:
+            self._notary.begin()
+        self._questions.show(self._letters.at, ())  # nobody has answered about this stage
         for group in self._current():
-            for position, client in enumerate(group.clients):
-                if client in self._left:
-                    group.dropped[client] = self._left[client]
-                    group.present.discard(position)
+            for client in group.clients:
+                if client in self._letters.left:
+                    group.drop(client, self._letters.left[client])
         self._expect_keys()
-        self._erase_below_threshold("further")
-        return self._messages("further", self._everybody())
+        self._require_thresholds("further")
+        return self._letters.messages("further", self._letters.everybody())
 
     @property
     def later(self) -> bool:
         """Whether the plan has a stage that has not begun."""
-        return self._stage + 1 < len(self._plan.stages)
+        return self._letters.at + 1 < len(self._plan.stages)
 
     def _expect_keys(self) -> None:
-        for group in self._current():
-            if not group.clients:
-                group.reason = "the group has no clients"
-        self._asked = {
+        self._letters.due = {
             client: {
                 group.index: public_bytes(self._credentials)
                 for group in self._current()
                 if client in group.clients and not group.reason
             }
             for client in self._plan.clients
-            if client not in self._left
+            if client not in self._letters.left
         }
 
     def shares(self, replies: Mapping[str, bytes], failures: Mapping[str, str] = _NO_FAILURES) -> dict[str, bytes]:
         """Stage 2, requests: everybody's public keys."""
         self._advance("shares")
-        collected = self._collect("further" if self._stage else "keys", replies, failures, self._check_keys)
-        requests = self._everybody()
+        collected = self._collect("further" if self._letters.at else "keys", replies, failures, self._check_keys)
+        requests = self._letters.everybody()
         for group in self._running():
             group.public = collected[group.index]
-            members = tuple(sorted(group.present))
-            body = b"".join(group.public[position] for position in members)
-            for position in members:
-                part = GroupPart(group=group.index, members=members, body=body)
-                self._ask(requests, group, position, part, shared_bytes(len(members)))
-        return self._messages("shares", requests)
+            self._ask_for_shares(requests, group)
+        return self._letters.messages("shares", requests)
 
     def begin(self, published: Mapping[str, bytes], failures: Mapping[str, str] = _NO_FAILURES) -> dict[str, bytes]:
         """Stages 1 and 2 in one, requests: the plan and everybody's prekeys, one message for all. Next comes `masked`.
@@ -215,8 +197,6 @@ class ServerSession:
             except ProtocolError as error:
                 reasons[client] = str(error)
         for group in self._current():
-            if not group.clients:
-                group.reason = "the group has no clients"
             group.published_in = GroupContext.ahead(self._plan.run, self._plan.round, group.index)
             for position, client in enumerate(group.clients):
                 try:
@@ -225,29 +205,18 @@ class ServerSession:
                     self._check_keys(group, client, prekeys[client][group.index])
                     group.public[position] = prekeys[client][group.index]
                 except ProtocolError as error:
-                    group.dropped[client] = plain(f"keys: {error}")
-                    group.present.discard(position)
-        self._erase_below_threshold("keys")
-        self._left = {
+                    group.drop(client, f"keys: {error}")
+        self._require_thresholds("keys")
+        self._letters.left = {
             client: plain(f"keys: {reasons.get(client, 'no keys')}")
             for client in self._plan.clients
             if client not in prekeys
         }
-        self._asked = {}
-        self._everybody()
-        parts = []
-        for group in self._running():
-            members = tuple(sorted(group.present))
-            parts.append(
-                GroupPart(
-                    group=group.index, members=members, body=b"".join(group.public[position] for position in members)
-                )
-            )
-            for position in members:
-                due = shared_bytes(len(members))
-                self._asked.setdefault(group.clients[position], {})[group.index] = due
+        self._letters.due = {}
+        requests = self._letters.everybody()
+        parts = [self._ask_for_shares(requests, group) for group in self._running()]
         message = begin_message(self._plan, parts, identity=self._identity)
-        return dict.fromkeys(sorted(self._asked), message)
+        return dict.fromkeys(sorted(requests), message)
 
     def masked(self, replies: Mapping[str, bytes], failures: Mapping[str, str] = _NO_FAILURES) -> dict[str, bytes]:
         """Stage 3, requests: to each client the encrypted shares that its peers made for it."""
@@ -258,7 +227,7 @@ class ServerSession:
         vector = self._plan.length * self._plan.encoding.dtype.itemsize
         tag = TAG_BYTES if signed else 0
         server = [self._tag_key.public_key().public_bytes_raw()] if signed else []
-        requests = self._everybody()
+        requests = self._letters.everybody()
         for group in self._running():
             length = vector + pad_bytes(self._plan, group.index) + tag
             group.sharers = tuple(sorted(group.present))
@@ -274,8 +243,11 @@ class ServerSession:
                     if sender != receiver
                 ]
                 part = GroupPart(group=group.index, members=group.sharers, body=b"".join([*server, *parcels]))
-                self._ask(requests, group, receiver, part, length)
-        return self._messages("masked", requests, {client: self._missed(client) for client in requests})
+                self._letters.ask(requests, group, receiver, part, length)
+        missed = {}
+        if self._notary is not None:
+            missed = {client: self._notary.missed(self._letters.attached[client]) for client in requests}
+        return self._letters.messages("masked", requests, missed)
 
     def receive(self, client: str, payload: bytes) -> None:
         """Take one reply of the masked stage as it arrives; it need not be kept then, nor given again.
@@ -283,7 +255,7 @@ class ServerSession:
         Raises:
             ProtocolError: If no reply of this client is due.
         """
-        if self._next != self._order.index("masked") + 1 or client not in self._asked:
+        if self._next != self._order.index("masked") + 1 or client not in self._letters.due:
             raise ProtocolError(f"no masked input of client {client} is due")
         self._add_input(client, {client: payload}, _NO_FAILURES)
 
@@ -325,13 +297,15 @@ class ServerSession:
         if authorise is not None:
             return self._ask_to_open("unmask", replies, failures, authorise, SHARE_BYTES)
         self._collect("agree", replies, failures, self._check_agreement)
-        signatures = self._signatures()
-        requests: dict[str, list[GroupPart]] = {client: [] for client in self._finished()}
+        signatures = b""
+        if self._notary is not None:
+            signatures = self._notary.counted(self._letters.attached, self._running(), colluders=self._plan.colluders)
+        requests: Requests = {client: [] for client in self._finished()}
         for group in self._running():
             part = GroupPart(group=group.index, members=group.alive, dropped=group.gone)
             for position in sorted(group.present.intersection(group.alive)):
-                self._ask(requests, group, position, part, SHARE_BYTES * len(group.sharers))
-        return self._messages("unmask", requests, dict.fromkeys(requests, signatures_to_json(signatures)))
+                self._letters.ask(requests, group, position, part, SHARE_BYTES * len(group.sharers))
+        return self._letters.messages("unmask", requests, dict.fromkeys(requests, signatures))
 
     def results(self, replies: Mapping[str, bytes], failures: Mapping[str, str] = _NO_FAILURES) -> tuple[GroupSum, ...]:
         """The sums, one per group of the stages until now; lost and withheld groups are erasures that say why.
@@ -349,10 +323,10 @@ class ServerSession:
                     open_group(self._plan, group, collected[group.index])
                 except ProtocolError as error:
                     group.reason = plain(f"unmask: {error}")
-        open_until_now = self._groups[: self._plan.of_stage(self._stage).stop]
-        seed, answers = self._questions.seed(self._stage), self._questions.answers
-        self._faults += erase_faulty(self._plan, open_until_now, seed, answers, self._stage)
-        self._struck += strike(self._plan, open_until_now, self._stage)
+        open_until_now = self._groups[: self._plan.of_stage(self._letters.at).stop]
+        seed, answers = self._questions.seed(self._letters.at), self._questions.answers
+        self._faults += erase_faulty(self._plan, open_until_now, seed, answers, self._letters.at)
+        self._struck += strike(self._plan, open_until_now, self._letters.at)
         return tuple(self._result(group) for group in open_until_now)
 
     @property
@@ -379,181 +353,76 @@ class ServerSession:
         per_sharer: int,
     ) -> dict[str, bytes]:
         """The inputs are complete: who is alive is decided here, and what may be opened."""
-        for client in list(self._asked):
+        for client in list(self._letters.due):
             self._add_input(client, replies, failures)
         self._faults += complaints(self._current())
         self._faults += erase_unreadable(self._running(), {group.index: group.alive for group in self._groups})
-        self._erase_below_threshold("masked")
+        self._require_thresholds("masked")
         for group in self._current():
             group.alive = tuple(sorted(group.alive))
         if self._running():
             self._authorise(authorise)
-        requests: dict[str, list[GroupPart]] = {client: [] for client in self._finished()}
+        requests: Requests = {client: [] for client in self._finished()}
         for group in self._current():
             if group.reason:
                 group.total = None
                 continue
             part = GroupPart(group=group.index, members=group.alive, dropped=group.gone)
             for position in group.alive:
-                self._ask(requests, group, position, part, per_sharer * len(group.sharers))
+                self._letters.ask(requests, group, position, part, per_sharer * len(group.sharers))
         if stage != "agree":
             asked = {client for client, parts in requests.items() if parts}
-            asked |= set(self._everybody()) if self._running() else set()
-            return self._messages(stage, requests, dict.fromkeys(asked, self._questions.show(self._stage, asked)))
+            asked |= set(self._letters.everybody()) if self._running() else set()
+            return self._letters.messages(
+                stage, requests, dict.fromkeys(asked, self._questions.show(self._letters.at, asked))
+            )
         for client in requests:
-            self._asked.setdefault(client, {})  # all sign, also those of whom no group is opened
-        link = self._propose()
-        if link is None:
-            return self._messages(stage, requests)
-        seed = self._questions.show(self._stage, requests)
-        return self._messages(stage, requests, dict.fromkeys(requests, seed + link.to_json()))
-
-    def _propose(self) -> Link | None:
-        """The agreement about all groups that are to be opened: on record before anybody hears of it."""
-        running = self._running()
-        if self._log is None or not running:
-            return None
-        self._log.refresh()
-        head = self._log.head
-        alive = sorted({group.clients[position] for group in running for position in group.alive})
-        self._link = Link(
-            number=head.number + 1,
-            previous=head.digest,
-            plan=self._plan.digest,
-            run=self._plan.run,
-            round=self._plan.round,
-            purpose=self._plan.purpose,
-            task=self._plan.task,
-            model=self._plan.inputs.get("model", ""),
-            weights={client: self._plan.weights[client] for client in alive},
-            groups=tuple(group.opened(self._plan) for group in running),
-        )
-        self._log.append(self._link)
-        return self._link
-
-    def _signatures(self) -> dict[str, bytes]:
-        """The good signatures on the agreement; all groups are lost if they are too few."""
-        if self._link is None or self._log is None:
-            return {}
-        given = {client: bytes(signature) for client, signature in self._attached.items()}
-        signatures = valid_signatures(self._link, self._log.registry, given)
-        needed = quorum(len(self._log.registry.clients), colluders=self._plan.colluders)
-        if len(signatures) < needed:
-            for group in self._running():
-                group.reason = (
-                    f"agree: {len(signatures)} of {len(self._log.registry.clients)} clients of the registry agree on who "
-                    f"is alive, {needed} are needed"
-                )
-        self._log.add_signatures(self._link.number, signatures)
-        return signatures
-
-    def _missed(self, client: str) -> bytes:
-        """The agreements that a client has not heard of."""
-        if self._log is None:
-            return b""
-        return links_to_json(self._log.after(read_head(self._attached[client])))
+            self._letters.due.setdefault(client, {})  # all sign, also those of whom no group is opened
+        if self._notary is None or not self._running():
+            return self._letters.messages(stage, requests)
+        link = self._notary.propose(self._plan, self._running())
+        seed = self._questions.show(self._letters.at, requests)
+        return self._letters.messages(stage, requests, dict.fromkeys(requests, seed + link))
 
     def _finished(self) -> set[str]:
         """Every client whose input is in some group of the stage; with several stages, everybody who has not left."""
         return {group.clients[position] for group in self._current() for position in group.alive} | set(
-            self._everybody()
+            self._letters.everybody()
         )
-
-    def _everybody(self) -> dict[str, list[GroupPart]]:
-        """Requests for everybody who has not left, in a group of the stage or not; for nobody if the plan has one stage."""
-        requests: dict[str, list[GroupPart]] = {}
-        if len(self._plan.stages) > 1:
-            requests = {client: [] for client in self._plan.clients if client not in self._left}
-        for client in requests:
-            self._asked.setdefault(client, {})
-        return requests
 
     def _current(self) -> list[ServerGroup]:
         """The groups of the stage."""
-        now = self._plan.of_stage(self._stage)
+        now = self._plan.of_stage(self._letters.at)
         return self._groups[now.start : now.stop]
+
+    def _ask_for_shares(self, requests: Requests, group: ServerGroup) -> GroupPart:
+        """Queue everybody's public keys for all members of a group."""
+        members = tuple(sorted(group.present))
+        part = GroupPart(group=group.index, members=members, body=b"".join(group.public[one] for one in members))
+        for position in members:
+            self._letters.ask(requests, group, position, part, shared_bytes(len(members)))
+        return part
+
+    def _require_thresholds(self, stage: str) -> None:
+        for group in self._current():
+            group.require_threshold(stage)
+
+    def _collect(
+        self, stage: str, replies: Mapping[str, bytes], failures: Mapping[str, str], check: Check | None = None
+    ) -> dict[int, dict[int, memoryview]]:
+        """Read all replies: group -> position -> body. Who gave none leaves its groups, and some groups are lost."""
+        collected = self._letters.collect(stage, replies, failures, check)
+        self._require_thresholds(stage)
+        return collected
 
     def _add_input(self, client: str, replies: Mapping[str, bytes], failures: Mapping[str, str]) -> None:
         """Add one client's masked vectors to the totals of its groups."""
-        lengths = self._asked.pop(client)
-        for index, body in self._take("masked", client, lengths, replies, failures, self._check_input).items():
-            group = self._groups[index]
+        for index, body in self._letters.take("masked", client, replies, failures, self._check_input).items():
             vector = np.frombuffer(body, dtype=self._plan.encoding.dtype, count=self._plan.length)
-            if group.total is None:
-                group.total = vector.copy()
-            else:
-                np.add(group.total, vector, out=group.total)
-            pads = self._questions.pads(index, body[vector.nbytes :])
-            group.pads = [sum(pair) for pair in zip(group.pads or [0] * len(pads), pads, strict=True)]
-            group.alive = (*group.alive, group.clients.index(client))
+            self._groups[index].add(client, vector, self._questions.pads(index, body[vector.nbytes :]))
 
     def _running(self) -> list[ServerGroup]:
         return [group for group in self._current() if not group.reason]
-
-    def _ask(
-        self, requests: dict[str, list[GroupPart]], group: ServerGroup, position: int, part: GroupPart, reply: int
-    ) -> None:
-        """Queue a part for a client and note how many bytes must come back."""
-        client = group.clients[position]
-        requests.setdefault(client, []).append(part)
-        self._asked.setdefault(client, {})[group.index] = reply
-
-    def _messages(
-        self, stage: str, requests: Mapping[str, list[GroupPart]], attached: Mapping[str, bytes] = _NOTHING
-    ) -> dict[str, bytes]:
-        return {
-            client: stage_message(
-                self._plan,
-                stage,
-                client,
-                requests[client],
-                attached=attached.get(client, b""),
-                at=self._stage,
-                identity=self._identity,
-            )
-            for client in sorted(requests)
-        }
-
-    def _collect(
-        self,
-        stage: str,
-        replies: Mapping[str, bytes],
-        failures: Mapping[str, str],
-        check: Callable[[ServerGroup, str, memoryview], None] | None = None,
-    ) -> dict[int, dict[int, memoryview]]:
-        """Read all replies: group -> position -> body. Who gave none leaves its groups, and some groups are lost."""
-        asked, self._asked = self._asked, {}
-        self._attached = {}
-        collected: dict[int, dict[int, memoryview]] = {group.index: {} for group in self._groups}
-        for client, lengths in asked.items():
-            for index, body in self._take(stage, client, lengths, replies, failures, check).items():
-                collected[index][self._groups[index].clients.index(client)] = body
-        self._erase_below_threshold(stage)
-        return collected
-
-    def _take(
-        self,
-        stage: str,
-        client: str,
-        lengths: Mapping[int, int],
-        replies: Mapping[str, bytes],
-        failures: Mapping[str, str],
-        check: Callable[[ServerGroup, str, memoryview], None] | None = None,
-    ) -> dict[int, memoryview]:
-        """The good bodies of one client by group; from the other groups that were asked for it is dropped."""
-        bodies, problems = self._read_reply(stage, client, lengths, replies, failures)
-        for index in lengths:
-            group = self._groups[index]
-            if index in bodies and check is not None:
-                try:
-                    check(group, client, bodies[index])
-                except ProtocolError as error:
-                    problems[index] = str(error)
-                    del bodies[index]
-            if index not in bodies:
-                group.dropped[client] = plain(f"{stage}: {problems[index]}")
-                group.present.discard(group.clients.index(client))
-        return bodies
 
     def _check_keys(self, group: ServerGroup, client: str, body: memoryview) -> None:
         """What one client publishes badly is its own fault: its peers never see it, and their sessions go on."""
@@ -573,63 +442,8 @@ class ServerSession:
             raise SignatureError("the masked vector was changed on its way") from error
 
     def _check_agreement(self, group: ServerGroup, client: str, body: memoryview) -> None:
-        if self._link is not None and self._log is not None:
-            self._link.require_signed(self._log.registry, client, self._attached[client])
-
-    def _erase_below_threshold(self, stage: str) -> None:
-        for group in self._running():
-            if len(group.present) < group.threshold:
-                group.reason = (
-                    f"{stage}: {len(group.present)} of {len(group.clients)} clients are left, the threshold is "
-                    f"{group.threshold} ({'; '.join(f'{client}: {why}' for client, why in group.dropped.items())})"
-                )
-
-    def _read_reply(
-        self,
-        stage: str,
-        client: str,
-        lengths: Mapping[int, int],
-        replies: Mapping[str, bytes],
-        failures: Mapping[str, str],
-    ) -> tuple[dict[int, memoryview], dict[int, str]]:
-        """Bodies by group, and for every other group that was asked for the reason why there is none."""
-        try:
-            if client in failures or client not in replies:
-                raise ProtocolError(failures.get(client, "no reply"))
-            message = self._parse(stage, client, replies[client])
-            self._attached[client] = self._questions.read(stage, client, memoryview(message.attached))
-            if stage == "shares":
-                self._missed(client)  # its record must be a beginning of the one here
-        except ProtocolError as error:
-            self._left.setdefault(client, plain(f"{stage}: {error}"))
-            return {}, dict.fromkeys(lengths, str(error))
-        bodies: dict[int, memoryview] = {}
-        problems = dict.fromkeys(lengths, "no answer for this group")
-        problems |= {index: f"refused: {reason}" for index, reason in message.refused.items()}
-        for index in set(message.unreadable) & set(lengths):
-            self._groups[index].complain(client, message.unreadable[index], refuses=index in message.refused)
-        for part in message.parts:
-            if part.group not in lengths:
-                continue
-            if len(part.body) == lengths[part.group]:
-                bodies[part.group] = memoryview(part.body)
-            else:
-                problems[part.group] = f"{len(part.body)} bytes where {lengths[part.group]} are due"
-        return bodies, problems
-
-    def _parse(self, stage: str, client: str, payload: bytes) -> StageMessage:
-        sender = None
-        if self._credentials is not None:
-            sender = Sender(name=client, public=self._credentials.registry.client_key(client))
-        return read_stage_message(
-            payload,
-            plan=self._plan,
-            stage=stage,
-            client=client,
-            at=self._stage,
-            sender=sender,
-            in_place=stage == "masked",
-        )
+        if self._notary is not None:
+            self._notary.require_signed(client, self._letters.attached[client])
 
     def _authorise(self, authorise: Authorise) -> None:
         """Ask for every group that could be opened; mark the withheld ones."""

@@ -1,6 +1,6 @@
 """One client as a signatory: it looks at all that is to be opened, writes it down, signs it, and counts signatures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from fedgt.errors import PolicyError, ProtocolError, SignatureError
 from fedgt.secagg.account import require_promise
@@ -9,6 +9,7 @@ from fedgt.secagg.agreement import (
     OpenedGroup,
     Row,
     links_from_json,
+    planned_rows,
     quorum,
     signatures_from_json,
     valid_signatures,
@@ -45,6 +46,21 @@ class Signatory:
         self._log.refresh()
         return head_bytes(self._log.head)
 
+    def count_as_one(self, plan: RoundPlan, models: Collection[str], *, stage: int) -> None:
+        """Count other global models, by their hashes, as the plan's own from this stage on.
+
+        Raises:
+            PolicyError: If what is planned would break the promise then.
+        """
+        more = frozenset(models) - self.akin - {plan.inputs.get("model", "")}
+        if more:
+            self.akin |= more
+            self.require_planned(plan, since=stage)
+
+    def require_planned(self, plan: RoundPlan, *, since: int = 0) -> None:
+        """As `require_promise`, of everything that a plan may open from a stage on."""
+        self.require_promise(plan, planned_rows(plan, since=since))
+
     def require_promise(self, plan: RoundPlan, rows: Sequence[Row]) -> None:
         """Refuse sums that, with all that was signed before, would break the client's promise.
 
@@ -63,7 +79,7 @@ class Signatory:
                 colluders=policy.colluders,
             )
 
-    def catch_up(self, plan: RoundPlan, missed: bytes | memoryview, planned: Sequence[Row]) -> None:
+    def catch_up(self, plan: RoundPlan, missed: bytes | memoryview, *, later: bool) -> None:
         """Take over the agreements that this client has missed, and look at the plan again with them.
 
         One with fewer signatures than the quorum was asked for and may have failed: it counts all the same.
@@ -71,7 +87,8 @@ class Signatory:
         Args:
             plan: The plan.
             missed: The agreements.
-            planned: Its sums that are to come.
+            later: Whether a later stage of it runs. Who is really there then shows when this client signs; here it would
+                refuse for who has left.
 
         Raises:
             ProtocolError: If they do not follow the record, or what is planned now would break the promise.
@@ -81,7 +98,7 @@ class Signatory:
             self._log.append(link)
             if valid:
                 self._log.add_signatures(link.number, valid)
-        self.require_promise(plan, planned)
+        self.require_promise(plan, () if later else planned_rows(plan))
 
     def sign(
         self,

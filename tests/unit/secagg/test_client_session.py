@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedgt.errors import ProtocolError, ShapeError
-from fedgt.secagg import ClientSession, RoundPlan, ServerSession, TensorSpec
+from fedgt.secagg import ClientPolicy, ClientSession, RoundPlan, ServerSession, TensorSpec
 from fedgt.secagg.messages import GroupPart, plan_message, read_stage_message, stage_message
 from secagg_lab import UPDATE
 from secagg_lab import make_plan as plan
@@ -148,7 +148,7 @@ def test_a_sum_below_the_minimum_or_the_threshold_is_not_opened() -> None:
     for size, minimum in ((2, 3), (1, 1)):
         agreed = plan("abc")
         clients, requests = until(agreed, "unmask")
-        clients["a"]._minimum = minimum
+        clients["a"]._policy = ClientPolicy(minimum_group_size=minimum)
         message = forged(
             agreed,
             "unmask",

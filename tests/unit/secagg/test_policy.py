@@ -108,7 +108,7 @@ def test_the_policy_holds_again_when_clients_have_dropped() -> None:
     plan = make_plan()
     session = ClientSession("a", policy=ClientPolicy(minimum_group_size=4, colluders=0))
     session.keys(plan_message(plan))
-    assert session._too_few(0, 3) == "a sum over 3 client(s) is below this client's minimum of 4"
+    assert session._policy.too_few(plan, 0, 3) == "a sum over 3 client(s) is below this client's minimum of 4"
 
 
 def test_terms_know_what_they_are_about() -> None:
