@@ -26,8 +26,9 @@ from fedgt.decode import (
     stacked,
 )
 from fedgt.decode.compiled import all_outcomes
-from fedgt.decode.frontier import _passes as passes_in  # the two arithmetics of one pass, compared below
-from fedgt.decode.frontier import forward_backward_passes, make_schedule
+from fedgt.decode.frontier import make_schedule
+from fedgt.decode.passes import _passes as passes_in  # the two arithmetics of one pass, compared below
+from fedgt.decode.passes import forward_backward_passes
 from fedgt.decode.semiring import LINEAR, LOG
 from fedgt.design import Design, from_matrix, named_design
 from fedgt.errors import ContradictoryOutcomesError, DesignError, ShapeError, SpecError

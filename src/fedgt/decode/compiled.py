@@ -13,7 +13,8 @@ from typing import Literal, Protocol, get_args
 import numpy as np
 import numpy.typing as npt
 
-from fedgt.decode.frontier import Schedule, forward_backward_passes, make_schedule
+from fedgt.decode.frontier import Schedule, make_schedule
+from fedgt.decode.passes import forward_backward_passes
 from fedgt.decode.priors import CountPrior, Prior, log_or_minus_infinity
 from fedgt.design import Design
 from fedgt.errors import ContradictoryOutcomesError, DesignError, ShapeError
@@ -161,7 +162,7 @@ def stacked(designs: Sequence[Design]) -> Design:
 
 
 class ExactDecoder:
-    """Forward-backward over the open groups (`fedgt.decode.frontier`); a look-up where all 2^m outcomes are few.
+    """Forward-backward over the open groups (`fedgt.decode.passes`); a look-up where all 2^m outcomes are few.
 
     Examples:
         >>> from fedgt import ErrorRates, named_design

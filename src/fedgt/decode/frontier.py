@@ -6,9 +6,6 @@ The coordinate of a group counts its malicious members up to a cap; cap 1 is the
 that report counts. A prior on the number of malicious clients is one more group, of everybody. States lie in one
 contiguous vector, mixed radix, the latest group slowest; a malicious client moves every one of its coordinates up by one,
 which is a few contiguous additions.
-
-Plain probabilities are used while it is certain that nothing underflows (every positive entry is watched); otherwise the
-same pass runs in logarithms.
 """
 
 from collections.abc import Sequence
@@ -17,20 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedgt.decode.ordering import client_order
-from fedgt.decode.semiring import LINEAR, LOG, MAX, Semiring
+from fedgt.decode.semiring import MAX, Semiring
 from fedgt.errors import DesignError
 from fedgt.types import BitArray, FloatArray, IntArray
 
 MAX_METRICS = 1 << 28
-"""Forward metrics kept at once (2 GiB of float64); a wider trellis is refused with the arithmetic."""
-
-_SMALLEST = 1e-140  # positive metrics stay above it, so that the product of two is a normal number
-_UNCHECKED = 1e-60  # entries are looked at when they may have shrunk by this much
-_STEP = 1e-150  # and no unchecked run of steps may shrink them by more than this
-
-
-class UnderflowRiskError(Exception):
-    """Plain probabilities might underflow here: run the pass in logarithms."""
+"""Metrics of all depths together (2 GiB of float64, of which most are not kept); a wider trellis is refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,22 +151,14 @@ def reached(metric: FloatArray, step: Step) -> FloatArray:
     return view[index]
 
 
-def expanded(target: FloatArray, step: Step) -> FloatArray:
+def expanded(target: FloatArray, axes: Sequence[tuple[int, int]]) -> FloatArray:
     """[B, states] from [B, targets]: the value at the state that each state moves to when the client is malicious."""
     rows = target.shape[0]
-    for stride, radix in reversed(step.axes):
+    for stride, radix in reversed(axes):
         view = target.reshape(rows, -1, radix - 1, stride)
         # Counts 0..cap-2 move up by one; the cap stays at the cap.
         target = np.concatenate([view, view[:, :, -1:]], axis=2).reshape(rows, -1)
     return target
-
-
-def inserted(metric: FloatArray, fold: FloatArray, step: Step, stay: float, move: float, ring: Semiring) -> FloatArray:
-    """[B, states]: the sum of the client being benign and being malicious."""
-    result: FloatArray = ring.times(metric, stay)
-    target = reached(result, step)
-    target[...] = ring.add(target, ring.times(fold.reshape(target.shape), move))
-    return result
 
 
 def closed(metric: FloatArray, step: Step, likelihoods: Sequence[FloatArray], ring: Semiring) -> FloatArray:
@@ -214,166 +195,8 @@ def best_completions(
     for step in reversed(schedule.steps):
         metric = reopened(metric, step, log_likelihoods, MAX)
         target = reached(metric, step).reshape(1, -1)
-        metric = MAX.add(metric + log_stay[step.client], expanded(target, step) + log_move[step.client])
+        metric = MAX.add(metric + log_stay[step.client], expanded(target, step.axes) + log_move[step.client])
         for radix in reversed(step.radices):
             metric = metric[:, : metric.shape[1] // radix]
         values.append(metric[0])
     return values[::-1]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Passes:
-    """What forward and backward give together.
-
-    Attributes:
-        log_odds: float64[B, clients]: log P(benign, t) - log P(malicious, t), NaN where P(t) = 0.
-        log_evidence: float64[B]: log P(t), -inf where the outcomes contradict each other.
-        counts: float64[B, cap + 1]: P(count | t) of the group asked for; empty when none was.
-    """
-
-    log_odds: FloatArray
-    log_evidence: FloatArray
-    counts: FloatArray
-
-
-def forward_backward_passes(
-    schedule: Schedule,
-    log_likelihoods: Sequence[FloatArray],
-    log_stay: FloatArray,
-    log_move: FloatArray,
-    *,
-    count_of: int | None = None,
-) -> Passes:
-    """Both passes, in plain probabilities where that is safe, else in logarithms.
-
-    Args:
-        schedule: Of n clients.
-        log_likelihoods: For each group float64[B, cap + 1], log P(observation | count).
-        log_stay: float64[clients], log P(benign).
-        log_move: float64[clients], log P(malicious).
-        count_of: A group that contains every client: the posterior of its count is wanted.
-    """
-    try:
-        return _passes(schedule, log_likelihoods, log_stay, log_move, LINEAR, count_of)
-    except UnderflowRiskError:
-        return _passes(schedule, log_likelihoods, log_stay, log_move, LOG, count_of)
-
-
-class _Scale:
-    """Keeps plain probabilities in range: divides by the largest entry, remembers by how much, and watches the smallest."""
-
-    def __init__(self, rows: int, ring: Semiring, smallest_factor: float) -> None:
-        self.log = np.zeros(rows)
-        self._linear = ring.name == "linear"
-        self._factor = smallest_factor
-        self._budget = self._growth = 1.0
-        if self._linear and smallest_factor < _STEP:
-            raise UnderflowRiskError
-
-    def checked(self, metric: FloatArray, factors: int, *, now: bool = False) -> FloatArray:
-        """Rescaled when it is time; up to `factors` multiplications were made since, or follow before the next call."""
-        if not self._linear:
-            return metric
-        self._budget *= self._factor**factors
-        self._growth *= 2.0  # benign and malicious add up; under a count prior both have weight 1
-        if not now and self._budget > _UNCHECKED and self._growth < 1 / _UNCHECKED:
-            return metric
-        largest = metric.max(axis=1, keepdims=True)
-        np.copyto(largest, 1.0, where=largest <= 0)
-        metric = metric / largest
-        if ((metric > 0) & (metric < _SMALLEST)).any() or self._budget < _STEP:
-            raise UnderflowRiskError
-        self.log += np.log(largest[:, 0])
-        self._budget = self._factor**factors  # those that may still follow
-        self._growth = 1.0
-        return metric
-
-
-def _passes(
-    schedule: Schedule,
-    log_likelihoods: Sequence[FloatArray],
-    log_stay: FloatArray,
-    log_move: FloatArray,
-    ring: Semiring,
-    count_of: int | None,
-) -> Passes:
-    rows = len(log_likelihoods[0]) if log_likelihoods else 1
-    peaks = [values.max(axis=1, keepdims=True) for values in log_likelihoods]
-    safe = [np.where(np.isfinite(peak), peak, 0.0) for peak in peaks]
-    likelihoods = [ring.from_log(values - peak) for values, peak in zip(log_likelihoods, safe, strict=True)]
-    evidence = sum((peak[:, 0] for peak in safe), np.zeros(rows))
-    stay, move = ring.from_log(log_stay), ring.from_log(log_move)
-    smallest = _smallest_factor(log_likelihoods, log_stay, log_move)
-    kept: list[FloatArray] = []
-    counts = np.empty((rows, 0))
-    scale = _Scale(rows, ring, smallest)
-    metric = np.full((rows, 1), ring.one)
-    for step in schedule.steps:
-        metric = opened(metric, step, ring)
-        metric = scale.checked(metric, 1 + len(step.closed))
-        kept.append(metric)
-        fold = folded(metric, step, ring)
-        metric = inserted(metric, fold, step, stay[step.client], move[step.client], ring)
-        if count_of is not None and step is schedule.steps[-1]:
-            counts = _count_posterior(metric, step, likelihoods, ring, count_of)
-        metric = closed(metric, step, likelihoods, ring)
-    metric = scale.checked(metric, 0, now=True)
-    total = metric[:, 0]
-    with np.errstate(divide="ignore"):
-        evidence = evidence + scale.log + (np.log(total) if ring.name == "linear" else total)
-
-    log_odds = np.empty((rows, len(log_stay)))
-    scale = _Scale(rows, ring, smallest)
-    metric = np.full((rows, 1), ring.one)
-    for step, forward in zip(reversed(schedule.steps), reversed(kept), strict=True):
-        metric = reopened(metric, step, likelihoods, ring)
-        metric = scale.checked(metric, 1 + len(step.closed))
-        target = reached(metric, step).reshape(rows, -1)
-        benign, malicious = _two_sums(forward, metric, folded(forward, step, ring), target, ring)
-        with np.errstate(invalid="ignore"):  # inf - inf where the outcomes are impossible
-            log_odds[:, step.client] = (benign + log_stay[step.client]) - (malicious + log_move[step.client])
-        metric = ring.add(ring.times(metric, stay[step.client]), ring.times(expanded(target, step), move[step.client]))
-        for radix in reversed(step.radices):
-            metric = metric[:, : metric.shape[1] // radix]
-    log_odds[~np.isfinite(evidence)] = np.nan
-    return Passes(log_odds=log_odds, log_evidence=evidence, counts=counts)
-
-
-def _count_posterior(
-    metric: FloatArray, step: Step, likelihoods: Sequence[FloatArray], ring: Semiring, group: int
-) -> FloatArray:
-    """float64[B, cap + 1]: P(count of the group | t), at the last client, where every group is about to close."""
-    rows = metric.shape[0]
-    for other, stride, radix in step.closed:
-        if other != group:  # everything that is open closes at the last client; the others are summed out
-            view = metric.reshape(rows, -1, radix, stride)
-            weighted = ring.times(view, likelihoods[other][:, None, :, None])
-            metric = ring.add.reduce(weighted, axis=2).reshape(rows, -1)
-    total = ring.times(metric, likelihoods[group])
-    if ring.name != "linear":
-        largest = total.max(axis=1, keepdims=True)
-        total = np.exp(total - np.where(np.isfinite(largest), largest, 0.0))
-    sums = total.sum(axis=1, keepdims=True)
-    posterior: FloatArray = np.divide(total, sums, out=np.full(total.shape, np.nan), where=sums > 0)
-    return posterior
-
-
-def _two_sums(
-    forward: FloatArray, backward: FloatArray, fold: FloatArray, target: FloatArray, ring: Semiring
-) -> tuple[FloatArray, FloatArray]:
-    """float64[B] twice: logarithms of the total over all states with the client benign, and malicious."""
-    if ring.name != "linear":
-        return ring.total(forward + backward), ring.total(fold + target)
-    benign = np.einsum("bs,bs->b", forward, backward)
-    malicious = np.einsum("bs,bs->b", fold, target)
-    if min(benign.min(), malicious.min()) < _SMALLEST**2:  # impossible, or products that vanished: logarithms tell
-        raise UnderflowRiskError
-    return np.log(benign), np.log(malicious)
-
-
-def _smallest_factor(log_likelihoods: Sequence[FloatArray], log_stay: FloatArray, log_move: FloatArray) -> float:
-    """The smallest positive factor that one step can multiply a metric by."""
-    with np.errstate(invalid="ignore"):
-        parts = [log_stay, log_move, *(values - values.max(axis=1, keepdims=True) for values in log_likelihoods)]
-    lows = [float(part[np.isfinite(part)].min()) for part in parts if np.isfinite(part).any()]
-    return float(np.exp(max(min([*lows, 0.0]), -700.0)))

@@ -7,6 +7,7 @@ whichever is cheapest, improved by moving single clients.
 
 import numpy as np
 
+from fedgt.decode.known_orders import known_order
 from fedgt.types import BitArray, FloatArray, IntArray
 
 _SPECTRAL = 300  # clients; the eigenvectors of more would cost more than they save
@@ -14,12 +15,21 @@ _MOVES = 200_000  # client positions tried at most, times groups: about a second
 
 
 def client_order(matrix: BitArray, caps: IntArray) -> IntArray:
-    """int64[clients]: an order with few states.
+    """int64[clients]: an order with few states; that of a named design is known, others are searched.
 
     Args:
         matrix: uint8[groups, clients].
         caps: int64[groups]: a group's counts run from 0 to its cap.
     """
+    partial = (matrix == 0).any(axis=1)  # a group of everybody is open all the time in any order
+    if not partial.any():
+        return np.arange(matrix.shape[1])
+    known = known_order(matrix[partial])
+    return searched_order(matrix[partial], caps[partial]) if known is None else known
+
+
+def searched_order(matrix: BitArray, caps: IntArray) -> IntArray:
+    """As `client_order`, without what is known."""
     n = matrix.shape[1]
     weights = np.log2(caps + 1.0)
     candidates = [np.arange(n), _bandwidth_order(matrix), _greedy_order(matrix, weights)]
