@@ -1,11 +1,16 @@
 """In which rounds groups are tested, if not in every one: those that were agreed, or one, and more while in doubt."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from fedgt.errors import SpecError
+from fedgt.federation.further import further_design
+from fedgt.federation.participants import Federation
+from fedgt.federation.round import ScreeningRound
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
 from fedgt.federation.state import RunState
+from fedgt.grouping import Grouping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,3 +90,53 @@ class Agenda:
             return trained
         # New rows, or every row that was opened by then once more.
         return max(self.screen.more_groups, len(state.revealed) + known)
+
+    def after(
+        self,
+        state: RunState,
+        screening: ScreeningRound,
+        federation: Federation,
+        *,
+        first: Grouping | None,
+        seed: int,
+    ) -> tuple[RunState, ScreeningRound]:
+        """Add the evidence up and see whether another test follows; if none can, undecided clients are decided now.
+
+        Args:
+            state: Before the evidence of the test is in it.
+            screening: The test.
+            federation: Who takes part.
+            first: Who shared a group in the first test.
+            seed: Of the run.
+        """
+        evidence, heard = state.evidence, dict(state.heard)
+        if screening.measured.evidence is not None:
+            evidence = (*evidence, screening.measured.evidence)
+            for client, count in screening.heard.items():
+                heard[client] = heard.get(client, 0) + count
+        state = replace(
+            state,
+            evidence=evidence,
+            heard=MappingProxyType(heard),
+            revealed=(*state.revealed, *screening.opened_rows),
+            tests=state.tests + 1,
+            next_test=self.next_agreed(state.round, len(state.lost)),
+            decided=None if screening.final.halt else screening.final,
+        )
+        if not screening.undecided or not self.may_go_on(state.tests) or screening.exclusion.halt:
+            return state, screening
+        design = further_design(
+            federation,
+            first or screening.grouping,
+            screening.measured.best,
+            state.revealed,
+            suspicions=state.suspicions,
+            spoilt=screening.spoilt,
+            gone=state.excluded | set(screening.exclusion.excluded),
+            groups=self.screen.more_groups,
+            seed=seed,
+        )
+        if design is None:
+            return state, replace(screening, exclusion=screening.final)
+        grouping = Grouping.of(design, screening.grouping.clients)
+        return replace(state, next_test=state.round + 1, grouping=grouping), screening

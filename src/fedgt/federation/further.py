@@ -1,79 +1,22 @@
-"""What follows a test: another one, whose rows are new and tell most or were revealed already; or none."""
+"""Which rows a further test has: new ones that tell most, or those that were revealed already."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 
 from fedgt.decode import RankedSet
 from fedgt.design import AnyDesign, StagedDesign
 from fedgt.evidence import contrasts
-from fedgt.federation.agenda import Agenda
 from fedgt.federation.liars import Suspicions
 from fedgt.federation.measure import real_rows
 from fedgt.federation.next_rows import next_rows
 from fedgt.federation.participants import Federation
 from fedgt.federation.redraw import Room, keep_promise_together, redrawn, reserved_rows, told_apart
-from fedgt.federation.round import ScreeningRound
-from fedgt.federation.state import RunState
 from fedgt.grouping import Grouping
 from fedgt.types import BoolArray, FloatArray
 
 _FEWEST_ROWS = 3
 _ROWS, _RESERVED = 5, 7  # independent streams of the seed; see `seats`
-
-
-def after_test(
-    federation: Federation,
-    state: RunState,
-    screening: ScreeningRound,
-    agenda: Agenda,
-    *,
-    first: Grouping | None,
-    seed: int,
-) -> tuple[RunState, ScreeningRound]:
-    """Add the evidence up and see whether another test follows; if none can, undecided clients are decided now.
-
-    Args:
-        federation: Who takes part.
-        state: Before the evidence of the test is in it.
-        screening: The test.
-        agenda: Which tests may follow.
-        first: Who shared a group in the first test.
-        seed: Of the run.
-    """
-    evidence, heard = state.evidence, dict(state.heard)
-    if screening.measured.evidence is not None:
-        evidence = (*evidence, screening.measured.evidence)
-        for client, count in screening.heard.items():
-            heard[client] = heard.get(client, 0) + count
-    state = replace(
-        state,
-        evidence=evidence,
-        heard=MappingProxyType(heard),
-        revealed=(*state.revealed, *screening.opened_rows),
-        tests=state.tests + 1,
-        next_test=agenda.next_agreed(state.round, len(state.lost)),
-        decided=None if screening.final.halt else screening.final,
-    )
-    if not screening.undecided or not agenda.may_go_on(state.tests) or screening.exclusion.halt:
-        return state, screening
-    design = further_design(
-        federation,
-        first or screening.grouping,
-        screening.measured.best,
-        state.revealed,
-        suspicions=state.suspicions,
-        spoilt=screening.spoilt,
-        gone=state.excluded | set(screening.exclusion.excluded),
-        groups=agenda.screen.more_groups,
-        seed=seed,
-    )
-    if design is None:
-        return state, replace(screening, exclusion=screening.final)
-    grouping = Grouping.of(design, screening.grouping.clients)
-    return replace(state, next_test=state.round + 1, grouping=grouping), screening
 
 
 def further_design(

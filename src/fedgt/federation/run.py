@@ -25,7 +25,6 @@ from fedgt.errors import FedGTError, RunHaltedError, SpecError
 from fedgt.federation.agenda import Agenda
 from fedgt.federation.checks import check_plan, check_test
 from fedgt.federation.conduct import judged, made_to_wait
-from fedgt.federation.further import after_test
 from fedgt.federation.history import History, Witness
 from fedgt.federation.liars import parting
 from fedgt.federation.local import LocalClients
@@ -332,8 +331,8 @@ class FederationRun:
             if self._standing is not None:
                 state, screening = self._standing.after(state, screening)
             else:
-                state, screening = after_test(
-                    self.federation, state, screening, self._agenda, first=self.grouping, seed=self.seed
+                state, screening = self._agenda.after(
+                    state, screening, self.federation, first=self.grouping, seed=self.seed
                 )
             # Who was left out by an earlier test is not in this one: the verdict stays.
             news = tuple(v for v in screening.exclusion.verdicts if v.client not in state.excluded)
