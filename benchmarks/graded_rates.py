@@ -193,7 +193,9 @@ class World:
         """The server's validation set."""
         images = self.data.train_images[self.validation].astype(np.float64)
         labels = self.data.train_labels[self.validation]
-        return Validation(logits=lambda parameters: self.model.logits(parameters, images), labels=labels)
+        return Validation(
+            logits=lambda parameters: self.model.logits(parameters, images), labels=labels, inputs=lambda _: images
+        )
 
     def evidence(self, rows: FloatArray, seats: IntArray, models: Models, start: Models) -> list[SetEvidence]:
         """What such a test says."""

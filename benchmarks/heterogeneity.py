@@ -7,7 +7,7 @@
 features isic2019`), focal loss, test in round 5 of 40. `dirichlet-1`, `dirichlet-0.3`: MNIST, test in round 1 of 10.
 `single-class`: digits as in the demo, one honest client of class 9 only. 15 clients, attackers uniform at random; labels
 flipped, permuted, or nobody malicious. Rows go to docs/results/heterogeneity.csv (resumable); seeds from 100, as smaller
-ones served to set the only constant (`fedgt.evidence.by_margins.margin_evidence.RAISED`).
+ones served to choose the model.
 """
 
 import argparse

@@ -327,7 +327,7 @@ class LayeredEvidence(ExplainingEvidence, Protocol):
     def confirmed(self, sets: BoolArray, aside: BoolArray) -> FloatArray:
         """float64[B]: nats by which other evidence speaks for bool[B, clients], with bool[clients] set aside.
 
-        NaN where there is none, or none is needed.
+        NaN where there is none.
         """
         ...
 

@@ -61,6 +61,18 @@ def test_further_test_rounds_keep_the_cautious_promise_and_waste_no_sum() -> Non
     assert not any("kept without evidence" in w or "left out untested" in w for w in result.warnings)
 
 
+def test_a_further_test_opens_what_was_reserved_beside_the_same_rows() -> None:
+    changes = {"attack__malicious": 0, "design__name": "graded-15x10-b", "decode__undecided": 1e-12}
+    result = run(spec(seed=3, **changes))
+    assert [test.design for test in result.tests][:2] == ["graded-15x10-b", "repeated-15x12"]
+    assert [a.status for a in result.aggregates if a.purpose.startswith("test")] == ["open"] * (10 + 12 + 12)
+    assert result.privacy.cautious is not None
+    assert result.privacy.cautious >= 4
+    # Ten sums and a colluder disclose 0.97 of some client, twelve would disclose more than 0.98.
+    limited = run(spec(seed=3, secure_aggregation__largest_share=0.98, **changes))
+    assert limited.tests[1].design == "repeated-15x10"
+
+
 def test_who_was_excluded_is_in_no_later_sum_and_its_verdict_stays() -> None:
     result = run(spec(seed=10, design__name="bch-15x8"))
     (first, *_) = result.tests

@@ -6,16 +6,26 @@ from scipy.stats import multivariate_t
 from fedgt.design import named_design
 from fedgt.evidence import MarginEvidence, class_steps, contrasts, damage
 from fedgt.evidence.by_margins.hypotheses import Hypothesis, margin_hypotheses
-from fedgt.evidence.by_margins.margin_evidence import RAISED, SPREADS, STRENGTHS
+from fedgt.evidence.by_margins.lone import SHARES, SIZES, with_lone_clients
+from fedgt.evidence.by_margins.margin_evidence import SPREADS, STRENGTHS
 from fedgt.types import FloatArray
 
 ROWS = named_design("graded-15x10-b").matrix.astype(np.float64)
 PARTS = contrasts(ROWS, np.ones(15))
 
 
-def evidence(observed: FloatArray, *, scale: float = 2.0, freedom: float = 5.0) -> MarginEvidence:
+def evidence(observed: FloatArray, *, lone_share: float = 0.0, lone_size: float = 1.0) -> MarginEvidence:
     """One hypothesis."""
-    one = Hypothesis(labels=(1, 7), observed=observed, scale=scale, freedom=freedom, excess=1.0, log_prior=-1.5)
+    one = Hypothesis(
+        labels=(1, 7),
+        observed=observed,
+        scale=2.0,
+        freedom=5.0,
+        excess=1.0,
+        log_prior=-1.5,
+        lone_share=lone_share,
+        lone_size=lone_size,
+    )
     losses = damage(PARTS, np.random.default_rng(0).normal(size=(10, 3)))
     return MarginEvidence(shifts=PARTS.shifts, hypotheses=(one,), damage=losses)
 
@@ -63,8 +73,53 @@ def test_the_evidence_is_that_of_the_multivariate_t_averaged_over_strengths_and_
             for strength in STRENGTHS
             for relative in SPREADS
         ]
-        expected.append(RAISED - 1.5 + np.logaddexp.reduce(terms) - np.log(len(terms)) - nobody)
+        expected.append(-1.5 + np.logaddexp.reduce(terms) - np.log(len(terms)) - nobody)
     np.testing.assert_allclose(one.log_likelihood(sets), expected, atol=1e-9)
+
+
+def honest_density(one: Hypothesis, share: float, size: float) -> float:
+    """The log-density if nobody is malicious: all clients alike, or one of them with a larger deviation."""
+    alike, terms = one.scale**2 * np.eye(PARTS.size), []
+    for column in PARTS.shifts.T:
+        shape = alike + (one.scale * size) ** 2 * np.outer(column, column)
+        terms.append(share / 15 * multivariate_t.pdf(one.observed, shape=shape, df=one.freedom))
+    return float(np.log((1 - share) * multivariate_t.pdf(one.observed, shape=alike, df=one.freedom) + sum(terms)))
+
+
+def test_one_honest_client_may_stand_far_from_all_others() -> None:
+    observed = 90.0 * PARTS.shifts[:, 4] + np.random.default_rng(3).normal(size=PARTS.size)
+    sets = np.zeros((1, 15), dtype=np.bool_)
+    sets[0, [4]] = True
+    without, with_one = evidence(observed), evidence(observed, lone_share=0.4, lone_size=6.0)
+    (hypothesis,) = with_one.hypotheses
+    costs = honest_density(hypothesis, 0.4, 6.0) - honest_density(hypothesis, 0.0, 1.0)
+    assert costs > 0.5
+    np.testing.assert_allclose(without.log_likelihood(sets) - with_one.log_likelihood(sets), costs, atol=1e-9)
+
+
+def test_how_often_that_happens_is_what_the_pairs_without_a_label_of_the_hypothesis_make_most_likely() -> None:
+    rng = np.random.default_rng(8)
+    flips = [
+        Hypothesis(
+            labels=(s, t),
+            observed=scale * rng.standard_t(3, size=15) @ PARTS.shifts.T,
+            scale=scale,
+            freedom=9.0,
+            excess=0.0,
+            log_prior=-1.0,
+        )
+        for scale in (2.0, 3.0)
+        for s in range(5)
+        for t in range(5)
+        if t != s and (s, t) != (2, 4)  # a class may have no sample
+    ]
+    grid = [(0.0, SIZES[0]), *((share, size) for share in SHARES[1:] for size in SIZES)]
+    density = np.array([[honest_density(one, *point) for one in flips] for point in grid])
+    found = with_lone_clients(PARTS.shifts, flips)
+    assert len({one.lone_share for one in found}) > 1
+    for one in found:
+        others = [not set(one.labels) & set(other.labels) for other in flips]
+        assert (one.lone_share, one.lone_size) == grid[int(density[:, others].sum(axis=1).argmax())]
 
 
 def test_the_adjusted_margins_are_the_residuals_of_one_regression_over_all_pairs() -> None:

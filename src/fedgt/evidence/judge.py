@@ -1,5 +1,9 @@
 """Whether those who stand out are accused: is there harm, and does a second opinion speak for an attack?
 
+Harm shows in a loss that rises, or in margins that confirm the suspects. Where clients own different classes margins have to
+confirm them anyhow. Nobody has to if one round shows that clients own the classes evenly: they do so in every round, and
+noise only makes it look otherwise.
+
 Each attack is judged by itself, with everybody else who is suspected set aside: losses and margins that another attack moves
 say nothing about this one, and raise the noise that it is measured by.
 """
@@ -18,11 +22,12 @@ from fedgt.types import BoolArray, FloatArray, LayeredEvidence
 MORE = "more is going on than these sets explain"
 
 HARM = 0.15
-"""P-value of the losses above which nobody is accused: honest clients of one camera or one hospital differ along a line too,
-and malice shows in what gets worse. A mild demand, because weak attackers are not to be let go: where the line names
-attackers of IID clients it is below 0.15 in all runs made, where it named honest hospitals it was 0.4 and more."""
+"""P-value of the losses above which nobody is accused whom the margins do not confirm: honest clients of one camera or one
+hospital differ along a line too, and malice shows in what gets worse. A mild demand, because weak attackers are not to be
+let go: where the line names attackers of IID clients it is below 0.15 in nearly all runs, where it named honest hospitals it
+was 0.4 and more."""
 
-CONFIRMED = 5.0
+CONFIRMED = 3.0
 """Nats by which the validation margins must speak for suspects that the weights have found. Where clients differ by nature,
 whoever stands out in weights is an honest client of other classes; asked about such sets, margins hardly ever say more,
 about attackers of IID clients hardly ever less."""
@@ -45,11 +50,16 @@ def judged(found: GradedDecoding, attacks: Sequence[Attack], evidence: Sequence[
         others = found.flagged & ~suspects
         posterior = found.posterior if len(attacks) == 1 else attack.posterior
         p_value = min(1.0, len(evidence) * min(one.harm(posterior, others) for one in evidence))
-        if p_value > HARM:
+        support, confirmed = nothing = (float("nan"), suspects)
+        evenly_owned = any(one.evenly_owned for one in evidence)
+        if p_value > HARM or not evenly_owned:
+            support, confirmed = _opinion(suspects, others, evidence)
+        if p_value > HARM and not support >= CONFIRMED:
             harmless |= suspects
             reasons.append(_harmless(int(suspects.sum()), p_value))
             continue
-        support, confirmed = _confirmed(suspects, others, evidence)
+        # Weights know best who it is, where classes are owned evenly.
+        support, confirmed = nothing if evenly_owned else (support, confirmed)
         accused |= confirmed
         unconfirmed |= suspects & ~confirmed
         if support < CONFIRMED:
@@ -67,7 +77,8 @@ def judged(found: GradedDecoding, attacks: Sequence[Attack], evidence: Sequence[
 def _harmless(many: int, p_value: float) -> str:
     return (
         f"{many} clients differ from the others along one line, but no validation loss rises with them significantly (p = "
-        f"{p_value:.2g}, at most {HARM:g} is needed): honest clients may differ like that, they are not accused"
+        f"{p_value:.2g}, at most {HARM:g} is needed), nor do margins confirm that they mislabel: honest clients may differ "
+        "like that, they are not accused"
     )
 
 
@@ -79,15 +90,12 @@ def _unconfirmed(many: int, support: float) -> str:
     )
 
 
-def _confirmed(suspects: BoolArray, others: BoolArray, evidence: Sequence[LayeredEvidence]) -> tuple[float, BoolArray]:
+def _opinion(suspects: BoolArray, others: BoolArray, evidence: Sequence[LayeredEvidence]) -> tuple[float, BoolArray]:
     """By how many nats the best of the suspects are confirmed, and who of them is more likely malicious than not by that.
 
-    Nobody has to confirm them if one round shows that clients own the classes evenly: they do so in every round, and noise
-    only makes it look otherwise. Else the mean of the rounds counts and not the sum: what honest clients differ by comes
-    again in every round.
+    The mean of the rounds counts and not the sum: what honest clients differ by comes again in every round. NaN and all of
+    them where no round has an opinion.
     """
-    if any(one.evenly_owned for one in evidence):
-        return float("inf"), suspects
     members = np.flatnonzero(suspects)
     many = len(members)
     subsets = np.ones((1, many), dtype=np.bool_)
@@ -98,7 +106,7 @@ def _confirmed(suspects: BoolArray, others: BoolArray, evidence: Sequence[Layere
     opinions = np.stack([one.confirmed(sets, others) for one in evidence])
     heard = ~np.isnan(opinions)
     if not heard.any():
-        return float("inf"), suspects
+        return float("nan"), suspects
     values = np.where(heard, opinions, 0.0).sum(axis=0) / np.maximum(1, heard.sum(axis=0))
     accused = np.zeros(len(suspects), dtype=np.bool_)
     if values.max() >= CONFIRMED:

@@ -35,8 +35,8 @@ def further_design(
 
     If somebody was not heard because of faults that nobody explains, they are drawn anew, so that it is heard apart from
     those who may be the liar. Else they break the tie that is left, after a fault with what was reserved. Where no new
-    rows keep the promise, those that were revealed already cost no privacy and still average noise away. They are of
-    clients that are all still there, and too few are not worth a round.
+    rows keep the promise, those that were revealed already come again, and without a fault what was reserved beside them.
+    They are of clients that are all still there, and too few are not worth a round.
 
     Args:
         federation: For the weights and the promise.
@@ -92,11 +92,20 @@ def further_design(
         weights=weights,
         rng=rng,
     )
-    return _repeated(revealed, weights, ~allowed) if chosen is None else chosen
+    if chosen is not None:
+        return chosen
+    # What is reserved tells more than the same rows alone; while faults are open it waits for them.
+    together = [*revealed, *spare]
+    more = not unexplained and federation.ledger.overshare([_named(row, clients) for row in together]) is None
+    return _repeated(together if more else revealed, weights, ~allowed)
+
+
+def _named(row: FloatArray, clients: Sequence[str]) -> dict[str, float]:
+    return {client: float(weight) for client, weight in zip(clients, row, strict=True) if weight}
 
 
 def _repeated(revealed: Sequence[FloatArray], weights: FloatArray, out: BoolArray) -> AnyDesign | None:
-    """The very same rows, with their coefficients: others of the same members would be new ones."""
+    """These rows, with their coefficients: others of the same members would be new ones."""
     rows = np.unique([np.rint(row / weights).astype(np.int64) for row in revealed if not row[out].any()], axis=0)
     if len(rows) < _FEWEST_ROWS:
         return None

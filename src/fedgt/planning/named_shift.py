@@ -17,7 +17,6 @@ from scipy.special import gammaln
 
 from fedgt.errors import ShapeError
 from fedgt.evidence import sparse_prior
-from fedgt.evidence.by_margins.margin_evidence import RAISED
 from fedgt.evidence.decide import SOMEBODY
 from fedgt.evidence.line import STRENGTH_SPREADS, TEMPER, line_evidence, log_sum
 from fedgt.evidence.weights import HONEST_LINE
@@ -186,7 +185,7 @@ class _KnownLine:
         # Strengths that are normal, instead of the few that margins are scored with: a finer grid says the same.
         scale = 1.0 + np.square(_STRENGTH * self._candidates.length)
         along = np.maximum(seen @ self._candidates.unit, 0.0)
-        score = 0.5 * np.square(along) * (1.0 - 1.0 / scale) - 0.5 * np.log(scale) + RAISED
+        score = 0.5 * np.square(along) * (1.0 - 1.0 / scale) - 0.5 * np.log(scale)
         return self._candidates.named(score, np.zeros(len(seen)), self._placed)
 
 

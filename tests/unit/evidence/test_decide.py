@@ -321,6 +321,29 @@ def test_more_suspects_than_can_be_asked_about_one_by_one_are_asked_about_togeth
     assert said.flagged.tolist() == many.tolist()
 
 
+def test_margins_show_harm_that_no_loss_shows() -> None:
+    """Attackers together raise a loss by more than the sum of each, so that losses fit their line badly."""
+    found = decoded(drawn(attack([1, 4, 9], size=2.0, rng=np.random.default_rng(21)), rng=np.random.default_rng(24)))
+    flagged = replace(found, flagged=np.isin(np.arange(15), [1, 4, 9]))
+
+    class Harmless(Says):
+        def harm(self, posterior: FloatArray, aside: BoolArray) -> float:
+            return 1.0
+
+    def judge(nats: float, *, evenly_owned: bool) -> GradedDecoding:
+        def opinion(sets: BoolArray, aside: BoolArray) -> FloatArray:
+            return np.asarray(np.where(sets[:, 1], nats, nats - 9.0) - 5.0 * sets[:, 9], dtype=np.float64)
+
+        return judged(flagged, [in_it(1, 4, 9)], [Harmless(opinion, evenly_owned=evenly_owned)])
+
+    for evenly_owned in (True, False):
+        assert judge(CONFIRMED - 0.1, evenly_owned=evenly_owned).status == "harmless"
+        assert judge(np.nan, evenly_owned=evenly_owned).status == "harmless"
+    # Where classes are owned evenly, weights know best who it is.
+    assert np.flatnonzero(judge(CONFIRMED, evenly_owned=True).flagged).tolist() == [1, 4, 9]
+    assert np.flatnonzero(judge(CONFIRMED, evenly_owned=False).flagged).tolist() == [1, 4]
+
+
 def test_harm_in_one_of_two_rounds_is_harm() -> None:
     rng = np.random.default_rng(23)
     shifts = attack([1, 4, 9], size=2.0, rng=rng)

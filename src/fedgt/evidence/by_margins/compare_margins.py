@@ -5,6 +5,7 @@ import numpy.typing as npt
 
 from fedgt.errors import ShapeError
 from fedgt.evidence.by_margins.hypotheses import FEWEST_CLASSES, Hypothesis, margin_hypotheses
+from fedgt.evidence.by_margins.lone import with_lone_clients
 from fedgt.evidence.by_margins.margin_evidence import MarginEvidence
 from fedgt.evidence.compare import GradedScreen, left_out, no_difference, too_few
 from fedgt.evidence.contrast import Contrasts, contrasts
@@ -103,6 +104,9 @@ def margin_screen(
     seen = rows[tested]
     equal = bool((np.ptp(seen, axis=0) <= _ROUNDING * np.abs(seen).max(initial=0.0)).all())
     found = [] if equal else margin_hypotheses(parts, seen, present, steps, of=of)
+    flips = [one for one in found if len(one.labels) == 2]
+    if flips:
+        found = [*with_lone_clients(parts.shifts, flips), *(one for one in found if len(one.labels) != 2)]
     if label is not None:
         found = [one for one in found if len(one.labels) == 2 and one.labels[0] == label]
     if not found:

@@ -57,6 +57,8 @@ class Hypothesis:
         freedom: Degrees of freedom of that scale.
         excess: By how much the logarithm of its energy exceeds what the scale predicts.
         log_prior: Of this attack, given that there is one.
+        lone_share: How probable it is that one honest client stands far from all others in this statistic; see `lone`.
+        lone_size: How far, in deviations of the others.
 
     Examples:
         >>> from fedgt.evidence import Hypothesis
@@ -71,6 +73,8 @@ class Hypothesis:
     freedom: float
     excess: float
     log_prior: float
+    lone_share: float = 0.0
+    lone_size: float = 1.0
 
     def __post_init__(self) -> None:
         """Freeze."""

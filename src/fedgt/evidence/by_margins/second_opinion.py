@@ -2,7 +2,8 @@
 
 Weights find whoever stands out, most powerfully where honest clients are alike; where clients own different classes honest
 ones stand out. Margins without what whole classes do tell mislabelling from that, but find less by themselves. So weights
-name the suspects, and where clients own different classes margins must confirm them.
+name the suspects, and where clients own different classes margins must confirm them. Margins also show harm that the losses
+of few sums do not: attackers together raise a loss by more than each of them alone, margins by the sum.
 """
 
 from collections.abc import Callable
@@ -58,8 +59,8 @@ class SecondOpinion:
         >>> import numpy as np
         >>> from fedgt.evidence import SecondOpinion
         >>> def margins_of_the_same_sums(aside):
-        ...     raise AssertionError("not asked: clients own the classes evenly")
-        >>> opinion = SecondOpinion(spread=0.1, test=margins_of_the_same_sums, heard=np.ones(15, dtype=bool))
+        ...     raise AssertionError("not asked: nobody of the set is in a sum")
+        >>> opinion = SecondOpinion(spread=0.1, test=margins_of_the_same_sums, heard=np.arange(15) > 0)
         >>> opinion(np.eye(15, dtype=bool)[:1], np.zeros(15, dtype=bool)).tolist()
         [nan]
     """
@@ -79,13 +80,12 @@ class SecondOpinion:
 
         Those who are set aside, bool[clients], count as neither: their updates cancel.
 
-        NaN for sets of which nobody is in this round's sums; for all if clients own the classes as evenly as one population
-        gives them, or if the margins cannot be compared.
+        NaN for sets of which nobody is in this round's sums; for all if the margins cannot be compared.
         """
         result = np.full(len(sets), np.nan)
         known = sets & self.heard
         some = known.any(axis=1)
-        if self.evenly_owned or not some.any():
+        if not some.any():
             return result
         if aside.tobytes() not in self._tested:
             self._tested[aside.tobytes()] = self.test(aside)
