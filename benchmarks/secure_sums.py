@@ -1,7 +1,7 @@
 """What secure sums cost: CPU time, bytes and memory, without any training.
 
 `client`: one client in 4 groups of 4, all it does in a round, against
-  * the physical floor: generating and adding the same keystream with AES-CTR alone;
+  * the physical floor: generating and adding the same keystream alone;
   * the primitives of flwr's SecAgg+ (quantise, and one mask per neighbour and group), if flwr can be imported.
 `rounds`: whole rounds of 15 clients in 8 groups of 4 in this process, against adding the same updates in clear.
 `large`: one round with a large model in a process of its own, with its peak memory.

@@ -50,7 +50,7 @@ def slow_product(plan: RoundPlan, seed: bytes, vector: Sequence[int]) -> int:
     field = field_of(plan)
     assert field is not None
     key = derive(seed, f"challenge {plan.digest}".encode())
-    stream = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
+    stream = Cipher(algorithms.AES256(key), modes.CTR((2).to_bytes(16, "big"))).encryptor()
     halves = stream.update(bytes(8 * BLOCK))
     half = [int.from_bytes(halves[4 * i : 4 * i + 3], "little") for i in range(2 * BLOCK)]
     within = [half[i] + 2**24 * half[BLOCK + i] for i in range(BLOCK)]

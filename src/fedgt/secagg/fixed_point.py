@@ -130,16 +130,14 @@ class FixedPoint:
             ModulusOverflowError: If the weight alone makes an entry wrap around.
         """
         array = np.array(values, dtype=np.float64)
-        if not np.isfinite(array).all():
-            raise ShapeError(f"{int((~np.isfinite(array)).sum())} values are not finite: they have no fixed-point form")
         levels = np.empty(array.shape, dtype=self.dtype)
         return levels, self.encode_in_place(array, levels, weight)
 
     def encode_in_place(self, values: FloatArray, levels: RingArray, weight: int = 1) -> int:
-        """As `encode`, for finite values whose memory may be used up.
+        """As `encode`, for values whose memory may be used up.
 
         Args:
-            values: float64[...], finite; overwritten.
+            values: float64[...]; overwritten.
             levels: Ring integers of `dtype` and the same shape; written.
             weight: A public integer weight, at least 1.
 
@@ -147,24 +145,22 @@ class FixedPoint:
             The number of clipped entries.
 
         Raises:
+            ShapeError: If a value is not finite.
             ModulusOverflowError: If the weight alone makes an entry wrap around.
         """
         self.require_room(weight)
         clipped = 0
-        if values.size and (values.max() > self.clip or values.min() < -self.clip):
+        if values.size and not (values.max() <= self.clip and values.min() >= -self.clip):  # both are NaN if a value is
+            if wrong := int(np.count_nonzero(~np.isfinite(values))):
+                raise ShapeError(f"{wrong} values are not finite: they have no fixed-point form")
             clipped = int(np.count_nonzero(np.abs(values) > self.clip))
             np.clip(values, -self.clip, self.clip, out=values)
         np.multiply(values, 2.0**self.fraction_bits, out=values)
         np.rint(values, out=values)
-        if self.ring_bits == 32:
-            # Below 2^31, by the check above, so that the product is exact in float64 and fits.
-            np.multiply(values, float(weight), out=values)
-            np.copyto(levels.view("<i4"), values, casting="unsafe")
-            return clipped
-        signed = levels.view("<i8")
+        signed = levels.view("<i4" if self.ring_bits == 32 else "<i8")
         np.copyto(signed, values, casting="unsafe")
-        if weight != 1:
-            np.multiply(signed, np.int64(weight), out=signed)
+        if weight != 1:  # fits, by the check above
+            np.multiply(signed, signed.dtype.type(weight), out=signed)
         return clipped
 
     def decode(self, total: RingArray) -> FloatArray:

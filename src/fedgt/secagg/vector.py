@@ -127,8 +127,11 @@ def client_chunks(
         step = CHUNK_BYTES // dtype.itemsize
         levels = np.empty(step, dtype=dtype)
         for start, stop, piece, name in _pieces(plan, update, base, step):
-            _require_finite(piece, name, owner=client, what="update", whole=(update, base))
-            clipped += plan.encoding.encode_in_place(piece, levels[: stop - start], plan.weights[client])
+            try:
+                clipped += plan.encoding.encode_in_place(piece, levels[: stop - start], plan.weights[client])
+            except ShapeError:
+                _require_finite(piece, name, owner=client, what="update", whole=(update, base))
+                raise
             yield start, levels[: stop - start]
         yield plan.entries, np.array([clipped], dtype=dtype)
         return
