@@ -15,10 +15,11 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from fedgt import FederationRun, ScreenSettings, Validation
-from fedgt.errors import DesignError, SpecError
+from fedgt import ClientEndpoint, FederationRun, Grouping, LocalTransport, ScreenSettings, Validation
+from fedgt.errors import DesignError, RunHaltedError, SpecError
 from fedgt.planning import read_plan
 from fedgt.scaffold import FRAMEWORKS, Answers, Engine, Framework, write_app
+from fedgt.secagg import Credentials, Identity, Registry, read_policy, terms_in
 from site_of_app import LocalSite, end_processes
 
 SITES = tuple(f"site-{number}" for number in range(1, 11))
@@ -88,6 +89,87 @@ def test_each_run_begins_at_a_model_of_its_own(tmp_path: Path, monkeypatch: pyte
     one, again, other = (model.first(run)["weight"] for run in ("winter", "winter", "spring"))
     assert np.array_equal(one, again)
     assert np.linalg.norm(one - other) > 1
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("further", [True, False])
+def test_sites_hold_the_run_to_the_terms_that_they_have_signed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, further: bool
+) -> None:
+    """With `further_tests = false` they refuse all groups but the plan's; else they allow any."""
+    write_app(tmp_path, answers(), "flower")
+    executed(tmp_path, sys.executable, "share.py")
+    settings = tmp_path / "federation.toml"
+    settings.write_text(settings.read_text().replace("further_tests = true", f"further_tests = {str(further).lower()}"))
+    executed(tmp_path, sys.executable, "make_terms.py", "first-terms.json")
+    assert not (tmp_path / "terms.json").exists()
+    told = tomllib.loads(settings.read_text())
+    terms, plan = terms_in(tmp_path / "first-terms.json"), read_plan(tmp_path / "plan.json")
+    assert terms.members_only
+    assert terms.weights == told["samples"]
+
+    monkeypatch.syspath_prepend(str(tmp_path / "app"))
+    for name in ("consortium", "consortium.model"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    model = importlib.import_module("consortium.model")
+    with np.load(tmp_path / "validation.npz") as data:
+        images, labels = data["images"], data["labels"]
+    keys = {name: Identity.generate(name) for name in ("server", *told["samples"])}
+    registry = Registry(server=keys["server"].public, clients={site: keys[site].public for site in told["samples"]})
+
+    def run(grouping: Any) -> FederationRun:
+        sites = {
+            site: ClientEndpoint(
+                site,
+                LocalSite(model, tmp_path / f"{site}.npz"),
+                policy=read_policy(tmp_path / "policy.toml"),
+                terms=terms,
+                credentials=Credentials(identity=keys[site], registry=registry),
+            )
+            for site in told["samples"]
+        }
+        return FederationRun(
+            LocalTransport({site: endpoint.handle for site, endpoint in sites.items()}),
+            privacy=told["privacy"],
+            samples=told["samples"],
+            grouping=grouping,
+            validation=Validation(
+                logits=lambda parameters: model.logits(parameters, images),
+                labels=labels,
+                inputs=lambda parameters: model.seen(parameters, images),
+            ),
+            screen=ScreenSettings(layer=model.LAYER, most_rounds=3 if further else 1),
+            rounds=told["rounds"],
+            credentials=Credentials(identity=keys["server"], registry=registry),
+            name=told["name"],
+        )
+
+    assert list(run(plan).rounds(model.first("first")))[-1].excluded == (SITES[4],)
+    others = Grouping.of(plan.assignment, tuple(reversed(plan.members or ())))
+    if further:
+        assert list(run(others).rounds(model.first("first")))[-1].excluded == (SITES[4],)
+    else:
+        with pytest.raises(RunHaltedError, match=r"8 of 8 clients left for the same reason; .*the design changed"):
+            list(run(others).rounds(model.first("first")))
+
+
+def test_terms_are_not_made_before_the_numbers_of_samples_are_there(tmp_path: Path) -> None:
+    write_app(tmp_path, answers(), "flower")
+    done = subprocess.run([sys.executable, "make_terms.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "put the true numbers there first" in done.stderr
+    assert "site-1, site-2" in done.stderr
+    assert not (tmp_path / "terms.json").exists()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_policy_of_the_app_is_the_careful_one_of_the_guide(tmp_path: Path, engine: Engine) -> None:
+    write_app(tmp_path, answers(privacy=3), engine)
+    guide = Path(__file__).parents[2] / "docs" / "howto" / "policies.md"
+    block = re.search(r'^```toml title="policy.toml"\n(.*?)^```', guide.read_text(), re.MULTILINE | re.DOTALL)
+    assert block
+    assert tomllib.loads((tmp_path / "policy.toml").read_text()) == tomllib.loads(block[1]) | {"privacy": 3}
+    read_policy(tmp_path / "policy.toml")
 
 
 PROGRAMS = {"flower": ("client_app.py", "server_app.py"), "nvflare": ("site.py", "server.py")}

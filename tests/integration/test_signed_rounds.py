@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedgt import FederationRun
 from fedgt.design import named_design
 from fedgt.engine import ClientEndpoint, LocalTransport, TrainedModel
+from fedgt.errors import RunHaltedError, SpecError
 from fedgt.federation import DecodeSettings, Federation, RfaSettings, ScreenSettings, Validation, rfa_round
 from fedgt.federation.round import screening_round, training_round
 from fedgt.grouping import Grouping
@@ -157,3 +159,48 @@ def test_clients_with_identities_do_not_answer_an_anonymous_server() -> None:
     result = training_round(wrong, MODEL, round=0, members=IDS)
     assert result.records[0].status == "erased"
     assert "not by its registered key" in result.records[0].dropped["c00"]
+
+
+def test_clients_without_identities_are_refused_by_a_run_that_has_one_before_anybody_is_asked() -> None:
+    server = Identity.generate("server")
+    credentials = Credentials(
+        identity=server, registry=Registry(server=server.public, clients={n: Identity.generate(n).public for n in IDS})
+    )
+    sites = {name: Counting(0.1) for name in IDS}
+    with pytest.raises(SpecError, match=r"these clients have none: build ClientEndpoint\(name, client, policy="):
+        FederationRun(sites, privacy=4, samples=dict.fromkeys(IDS, 10), credentials=credentials)
+
+
+def test_a_run_whose_clients_all_leave_for_one_reason_says_it(tmp_path: Path) -> None:
+    """The clients keep their journals and the server has lost what they signed."""
+    keys = {name: Identity.generate(name) for name in ("server", *IDS)}
+    registry = Registry(server=keys["server"].public, clients={name: keys[name].public for name in IDS})
+
+    def run() -> FederationRun:
+        handlers = {
+            name: ClientEndpoint(
+                name,
+                Counting(number / 16),
+                policy=ClientPolicy(privacy=4),
+                credentials=Credentials(identity=keys[name], registry=registry),
+                journal=tmp_path / name,
+            ).handle
+            for number, name in enumerate(IDS)
+        }
+        return FederationRun(
+            LocalTransport(handlers),
+            privacy=4,
+            samples=dict.fromkeys(IDS, 10),
+            validation=Validation(logits=lambda p: np.eye(2)[[0, 1]] + p["weight"][0, 0], labels=np.array([0, 1])),
+            rounds=1,
+            credentials=Credentials(identity=keys["server"], registry=registry),
+            decode=DecodeSettings(on_undecidable="stop"),
+        )
+
+    model: Parameters = {"weight": np.zeros((2, 20))}
+    list(run().rounds(model))
+    with pytest.raises(RunHaltedError) as halted:
+        list(run().rounds(model))
+    assert "no groups could be compared" in str(halted.value)
+    assert "15 of 15 clients left for the same reason; c" in str(halted.value)
+    assert "which is not in the record of 0 here" in str(halted.value)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fedgt.engine import ClientEndpoint, TrainedModel
-from fedgt.errors import SignatureError, SpecError
+from fedgt.errors import PolicyError, SignatureError, SpecError
 from fedgt.secagg import (
     Identity,
     RunTerms,
@@ -126,3 +126,43 @@ def test_a_stranger_cannot_sign(tmp_path: Path) -> None:
     content["signatures"]["d"] = stranger.sign("terms", bytes.fromhex(TERMS.digest)).hex()
     path.write_text(json.dumps(content))
     assert terms_signers(path, FOUR.registry) == ("a", "b", "c")
+
+
+def test_what_is_signed_is_shown_with_its_weights_and_groups(tmp_path: Path) -> None:
+    registry = tmp_path / "consortium.toml"
+    add_to_registry(registry, FOUR.server, server=True)
+    for identity in FOUR.clients.values():
+        add_to_registry(registry, identity, server=False)
+    free = replace(TERMS, groups=None, thresholds=None, weights={"a": 7, "b": 9}, members_only=True)
+    for number, (terms, shown) in enumerate(
+        [
+            (TERMS, ("groups      2 groups and no other", "weights     a 1, b 1, c 1, d 1")),
+            (free, ("groups      any groups that keep the promise", "weights     a 7, b 9", "2 clients\n")),
+            (replace(free, members_only=False), ("2 clients and whoever else is in the registry",)),
+        ]
+    ):
+        write_terms(tmp_path / f"{number}.json", terms)
+        told = CliRunner().invoke(app, ["terms", str(tmp_path / f"{number}.json"), "--registry", str(registry)]).stdout
+        assert [one for one in shown if one not in told] == []
+
+
+@pytest.mark.parametrize("weight", [0, -1, 1.5, True])
+def test_terms_with_a_weight_that_is_none_are_neither_made_nor_signed(tmp_path: Path, weight: Any) -> None:
+    with pytest.raises(SpecError, match="no weight of at least 1 to a: fill in how many samples"):
+        replace(TERMS, weights={"a": weight, "b": 1})
+    path = tmp_path / "terms.json"
+    write_terms(path, TERMS)
+    content = json.loads(path.read_text())
+    content["terms"]["weights"]["a"] = weight
+    path.write_text(json.dumps(content))
+    with pytest.raises(SpecError, match="no weight of at least 1"):
+        sign_terms(path, FOUR.of_client("a"))
+
+
+def test_terms_for_members_only_refuse_everybody_else() -> None:
+    plan = make_plan("abcd", "abc")
+    terms = replace(RunTerms.of(plan), weights={"a": 1, "b": 1, "c": 1})
+    terms.require(plan)
+    with pytest.raises(PolicyError, match="client d is not in the agreed terms"):
+        replace(terms, members_only=True).require(plan)
+    assert RunTerms.from_json(replace(terms, members_only=True).to_json()).members_only

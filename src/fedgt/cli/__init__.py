@@ -52,7 +52,7 @@ for _name, _panel, _summary, _command in (
     ("design", _PLAN, "Describe a design, or search the best for your demands", design_command.design),
     ("privacy", _PLAN, "What the sums of a design reveal, and about whom", privacy_command.privacy),
     ("decode", _PLAN, "Who is malicious, given the outcomes of group tests", decode_command.decode),
-    ("new", _DEPLOY, "Write a Flower app that runs as it is", new_command.new),
+    ("new", _DEPLOY, "Write a Flower or NVIDIA FLARE app that runs as it is", new_command.new),
     ("keygen", _DEPLOY, "Make the long-term keys of a client or the server", keygen_command.keygen),
     ("terms", _DEPLOY, "Show the agreed terms of a run, and sign them", terms_command.terms),
     ("doctor", _DEPLOY, "Is this machine ready to take part?", doctor_command.doctor),

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
 
 from fedgt.errors import FedGTError, SpecError
 from fedgt.extras import Extra, how_to_install
@@ -18,6 +21,8 @@ _QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_
 _POLL = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"
 _SLOW_POLL = 0.5  # seconds; Flower's own default is a second
 _LARGEST_SKEW = 5.0
+_CONTROL = "/v1/control/list-nodes"
+_CLOSED = (401, 403, 404)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +62,7 @@ def doctor(
         *_plan(plan, plan_hash),
     ]
     if superlink is not None:
-        found.append(_server(superlink, root_certificates, insecure=insecure))
+        found += _server(superlink, root_certificates, insecure=insecure)
     failed = any(one.status == "failed" for one in found)
     if as_json:
         typer.echo(json.dumps({"ready": not failed, "checks": [asdict(one) for one in found]}))
@@ -201,10 +206,55 @@ def _plan(path: Path | None, expected: str | None) -> Iterator[_Finding]:
     yield _Finding(check="plan", status="ok", text=text)
 
 
-def _server(address: str, roots: Path | None, *, insecure: bool) -> _Finding:
+def _server(address: str, roots: Path | None, *, insecure: bool) -> Iterator[_Finding]:
     """The clock of the server, through the date of any HTTP answer; a certificate that does not fit is found as well."""
     import datetime
     import email.utils
+    import http.client
+
+    try:
+        date = _asked(address, "/", roots, insecure=insecure).getheader("Date")
+    except (OSError, http.client.HTTPException) as error:
+        yield _Finding(check="superlink", status="failed", text=f"{address} cannot be reached: {error}")
+        return
+    if date is None:
+        yield _Finding(check="superlink", status="note", text=f"{address} answers, but does not tell its time")
+    else:
+        now = datetime.datetime.now(datetime.UTC)
+        skew = abs((email.utils.parsedate_to_datetime(date) - now).total_seconds())
+        trust = "no TLS" if insecure else "certificate ok"
+        if skew > _LARGEST_SKEW:
+            text = f"{trust}, but the clocks differ by {skew:.0f} s: messages expire by the clock, so run NTP on both"
+            yield _Finding(check="superlink", status="failed", text=text)
+        else:
+            text = f"{trust}, the clocks differ by at most {skew + 1:.0f} s"
+            yield _Finding(check="superlink", status="ok", text=text)
+    yield _control(address, roots, insecure=insecure)
+
+
+def _control(address: str, roots: Path | None, *, insecure: bool) -> _Finding:
+    """Whether runs could be submitted from here without an account; nothing is submitted.
+
+    A SuperLink says "wrong method" to this question, one that wants accounts "unauthorized", and a proxy that lets through
+    what SuperNodes need "forbidden" or "not found".
+    """
+    import http.client
+
+    try:
+        status = _asked(address, _CONTROL, roots, insecure=insecure).status
+    except (OSError, http.client.HTTPException) as error:
+        return _Finding(check="control", status="note", text=f"{address} does not say who may submit runs: {error}")
+    if status in _CLOSED:
+        return _Finding(check="control", status="ok", text=f"runs cannot be submitted from here (HTTP {status})")
+    text = (
+        f"whoever reaches {address} may submit runs, which is code at the server and at every site (HTTP {status}): let "
+        "only /v1/fleet/ through to the sites, or only their addresses; see One server, many sites"
+    )
+    return _Finding(check="control", status="note", text=text)
+
+
+def _asked(address: str, path: str, roots: Path | None, *, insecure: bool) -> "HTTPResponse":
+    """What the server answers to a question about a path that asks for no content."""
     import http.client
     import ssl
 
@@ -212,23 +262,13 @@ def _server(address: str, roots: Path | None, *, insecure: bool) -> _Finding:
     if not host or not port.isdigit():
         raise SpecError(f"--superlink {address!r}: host:port is needed")
     connection: http.client.HTTPConnection
+    if insecure:
+        connection = http.client.HTTPConnection(host, int(port), timeout=10)
+    else:
+        context = ssl.create_default_context(cafile=None if roots is None else str(roots))
+        connection = http.client.HTTPSConnection(host, int(port), timeout=10, context=context)
     try:
-        if insecure:
-            connection = http.client.HTTPConnection(host, int(port), timeout=10)
-        else:
-            context = ssl.create_default_context(cafile=None if roots is None else str(roots))
-            connection = http.client.HTTPSConnection(host, int(port), timeout=10, context=context)
-        connection.request("HEAD", "/")
-        date = connection.getresponse().getheader("Date")
+        connection.request("HEAD", path)
+        return connection.getresponse()
+    finally:
         connection.close()
-    except (OSError, http.client.HTTPException) as error:
-        return _Finding(check="superlink", status="failed", text=f"{address} cannot be reached: {error}")
-    if date is None:
-        return _Finding(check="superlink", status="note", text=f"{address} answers, but does not tell its time")
-    now = datetime.datetime.now(datetime.UTC)
-    skew = abs((email.utils.parsedate_to_datetime(date) - now).total_seconds())
-    trust = "no TLS" if insecure else "certificate ok"
-    if skew > _LARGEST_SKEW:
-        text = f"{trust}, but the clocks differ by {skew:.0f} s: messages expire by the clock, so run NTP on both"
-        return _Finding(check="superlink", status="failed", text=text)
-    return _Finding(check="superlink", status="ok", text=f"{trust}, the clocks differ by at most {skew + 1:.0f} s")

@@ -15,7 +15,12 @@ _KINDS: "dict[str, Engine]" = {"flower-app": "flower", "nvflare-app": "nvflare"}
 
 def new(
     kind: Annotated[
-        str, typer.Argument(help=f"What to write: {' or '.join(_KINDS)}.", autocompletion=lambda: list(_KINDS))
+        str,
+        typer.Argument(
+            help=f"What to write: {' or '.join(_KINDS)}.",
+            autocompletion=lambda: list(_KINDS),
+            metavar=f"[{'|'.join(_KINDS)}]",
+        ),
     ],
     folder: Annotated[Path, typer.Argument(help="Where; a new or an empty folder.")],
     sites: Annotated[

@@ -33,8 +33,14 @@ def terms(
         found = {"terms": agreed.to_json(), "digest": agreed.digest, "signed": signers, "missing": missing}
         typer.echo(json.dumps({**found, "needed": needed, "binding": len(signers) >= needed}))
     else:
-        rows = "any groups" if agreed.groups is None else f"{len(agreed.groups)} groups"
-        typer.echo(f"run         {plain(agreed.run)}, {len(agreed.weights)} clients, {rows}")
+        rows = (
+            "any groups that keep the promise" if agreed.groups is None else f"{len(agreed.groups)} groups and no other"
+        )
+        others = "" if agreed.members_only or agreed.groups is not None else " and whoever else is in the registry"
+        weights = ", ".join(f"{client} {weight}" for client, weight in sorted(agreed.weights.items()))
+        typer.echo(f"run         {plain(agreed.run)}, {len(agreed.weights)} clients{others}")
+        typer.echo(f"groups      {rows}")
+        typer.echo(f"weights     {plain(weights, longest=None)}")
         typer.echo(f"promise     no combination of sums mixes fewer than {agreed.privacy} clients")
         if agreed.largest_share < 1:
             typer.echo(f"share       sums tell at most {agreed.largest_share:g} of what is particular to a client")

@@ -25,6 +25,7 @@ from fedgt.federation.look import Look
 from fedgt.federation.measure import Measured, group_means, measured, real_rows
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
+from fedgt.federation.silence import reason_of_most
 from fedgt.federation.sums import RoundResult, Taken, averaged, joined, mean_update, plus, shown, take, unusable
 from fedgt.federation.verdicts import Exclusion, Verdict, exclude
 from fedgt.grouping import Grouping
@@ -117,7 +118,7 @@ class ScreeningRound:
         if self.exclusion.halt:
             refused = [record.reason for record in self.result.records if record.status == "refused"]
             ledger = f"; {len(refused)} sums were refused: {refused[0]}" if refused else ""
-            return f"{self.exclusion.reason}{ledger}"
+            return f"{self.exclusion.reason}{ledger}{reason_of_most(self.result.records, len(self.seats.clients))}"
         if kept < promised:
             return f"only {kept} clients are kept, no sum over them may be opened at the promised r = {promised}"
         return ""

@@ -169,6 +169,12 @@ class FederationRun:
             )
         self._local: LocalClients | None = None
         if isinstance(clients, Mapping):
+            if credentials is not None:
+                raise SpecError(
+                    "the server has an identity, and these clients have none: build ClientEndpoint(name, client, "
+                    "policy=..., credentials=...) for each, and give LocalTransport({name: endpoint.handle, ...}) "
+                    "in their place; see docs/howto/own-model.md"
+                )
             self._local = LocalClients(clients, privacy)
             clients = self._local.transport
         sums = sums or SumSettings()

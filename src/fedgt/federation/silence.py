@@ -4,9 +4,13 @@ To leave is no fault: it may be the network. But a client that always leaves at 
 nobody to open one. A client that leaves because it cannot read the shares of a peer is not silent: it may be the victim.
 """
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+
+from fedgt.federation.sums import AggregateRecord
+from fedgt.foreign_text import plain
 
 WINDOW = 6
 """Rounds that are remembered, of those that a client was asked in."""
@@ -49,3 +53,24 @@ class Silences:
             if stages.count(stage) >= OFTEN:
                 found[client] = (stage, stages.count(stage))
         return MappingProxyType(found)
+
+
+def reason_of_most(records: Sequence[AggregateRecord], clients: int) -> str:
+    """For the end of a sentence: why most clients have left the sums, if for one reason; else empty.
+
+    Args:
+        records: The sums of a round.
+        clients: How many were asked.
+    """
+    first: dict[str, str] = {}
+    for record in records:
+        for client, why in record.dropped.items():
+            first.setdefault(client, why)
+    counts = Counter(why.replace(f"client {client}", "client") for client, why in first.items())
+    alike, count = counts.most_common(1)[0] if counts else ("", 0)
+    if 2 * count <= clients:
+        return ""
+    one, why = next(
+        (client, why) for client, why in first.items() if why.replace(f"client {client}", "client") == alike
+    )
+    return f"; {count} of {clients} clients left for the same reason; {one}: {plain(why)}"

@@ -20,7 +20,7 @@ class RunTerms:
 
     Attributes:
         run: The name of the run.
-        weights: Client id -> weight in every sum.
+        weights: Client id -> weight in every sum, at least 1.
         clip: Of the update.
         fraction_bits: Of the mean task (the ring follows from the bit budget).
         tensors: Names, shapes and kinds.
@@ -30,6 +30,7 @@ class RunTerms:
         thresholds: Per row, the smallest threshold. None as for groups.
         coefficients: Per row, those of its clients in its order, as in a plan; empty if all are 1. A plan with one group
             has none then. They are pinned with the groups.
+        members_only: Whether clients that `weights` does not name are refused; with groups they always are.
         privacy: The promise r, as in `ClientPolicy`; 0 leaves it to each client.
         privacy_over_runs: As in `ClientPolicy`.
         largest_share: As in `ClientPolicy`; 1 leaves it to each client.
@@ -37,7 +38,7 @@ class RunTerms:
 
     Raises:
         SpecError: If groups come without thresholds or the reverse, or coefficients do not fit the groups; if a name cannot
-            be an id, or two look alike.
+            be an id, or two look alike; if a weight is no whole number from 1 on.
 
     Examples:
         >>> import numpy as np
@@ -66,6 +67,7 @@ class RunTerms:
     largest_share: float = NO_LIMIT
     colluders: int = 0
     coefficients: tuple[tuple[int, ...], ...] = ()
+    members_only: bool = False
 
     def __post_init__(self) -> None:
         """Freeze and check."""
@@ -73,6 +75,11 @@ class RunTerms:
         object.__setattr__(self, "coefficients", plain_or(self.coefficients))
         require_id(self.run, "run")
         require_distinct_ids({*self.weights, *(client for group in self.groups or () for client in group)})
+        if empty := sorted(client for client, weight in self.weights.items() if type(weight) is not int or weight < 1):
+            raise SpecError(
+                f"the terms give no weight of at least 1 to {', '.join(empty):.200}: fill in how many samples each client "
+                "has, before anybody signs"
+            )
         if (self.groups is None) != (self.thresholds is None) or len(self.groups or ()) != len(self.thresholds or ()):
             raise SpecError("groups and thresholds of the terms belong together: give one threshold per group")
         require_coefficients(self.groups or (), self.coefficients, "mean")
@@ -118,6 +125,8 @@ class RunTerms:
         }
         if self.coefficients:
             content["coefficients"] = [list(row) for row in self.coefficients]
+        if self.members_only:
+            content["members_only"] = True
         return content
 
     @classmethod
@@ -142,7 +151,8 @@ class RunTerms:
     def require(self, plan: RoundPlan) -> None:
         """Refuse a plan that departs from the terms.
 
-        Clients that the terms do not know yet are refused if a design is pinned; else their weight is pinned by `joined`.
+        Clients that the terms do not know yet are refused if a design or the members are pinned; else their weight is pinned
+        by `joined`.
 
         Raises:
             PolicyError: With what was agreed and what the plan has.
@@ -160,7 +170,7 @@ class RunTerms:
                 f"the fraction_bits of the run changed: agreed {self.fraction_bits}, now {plan.encoding.fraction_bits}"
             )
         for client, weight in plan.weights.items():
-            if client not in self.weights and self.groups is not None:
+            if client not in self.weights and (self.members_only or self.groups is not None):
                 raise PolicyError(f"client {client} is not in the agreed terms of run {self.run!r}")
             if self.weights.get(client, weight) != weight:
                 raise PolicyError(f"the weight of {client} changed: agreed {self.weights[client]}, now {weight}")

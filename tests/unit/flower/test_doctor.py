@@ -170,6 +170,38 @@ def test_a_server_without_tls_or_without_an_answer_fails(address: str) -> None:
     assert doctor("--superlink", "127.0.0.1:1", "--insecure")[0] == 1
 
 
+class Gate(Clock):
+    """What stands at the port of a server, which answers with `status`."""
+
+    status = 404
+
+    def do_HEAD(self) -> None:
+        self.send_response(self.status if self.path.startswith("/v1/control/") else 403)
+        self.end_headers()
+
+
+@pytest.mark.parametrize(
+    ("status", "told"), [(405, "note"), (200, "note"), (415, "note"), (401, "ok"), (403, "ok"), (404, "ok")]
+)
+def test_a_port_at_which_anybody_may_submit_runs_is_pointed_out(
+    monkeypatch: pytest.MonkeyPatch, status: int, told: str
+) -> None:
+    monkeypatch.setattr(Gate, "status", status)
+    server = http.server.HTTPServer(("127.0.0.1", 0), Gate)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        code, found = doctor("--superlink", f"127.0.0.1:{server.server_port}", "--insecure")
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    assert code == 0
+    assert found["superlink"]["status"] == "ok"
+    assert found["control"]["status"] == told
+    assert ("code at the server and at every site" in found["control"]["text"]) == (told == "note")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
