@@ -254,6 +254,17 @@ def test_a_design_name_with_markup_is_printed_as_it_is(tmp_path: Path) -> None:
     assert "my [/b] design" in done.stdout
 
 
+@pytest.mark.slow
+def test_the_demo_catches_those_who_wake_later_as_the_page_says() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "standing-tests.md").read_text(encoding="utf-8")
+    block = page.split("`fedgt demo --first-round 5`")[1].split("```text\n")[1].split("```")[0]
+    printed = fedgt("demo", "--first-round", "5").stdout
+    assert len(block.splitlines()) == 3
+    assert printed.endswith(block)
+    refused = fedgt("demo", "--first-round", "5", "--method", "paper")
+    assert refused.returncode == 2
+
+
 def test_the_demo_names_suspects_and_shows_three_accuracies(tmp_path: Path) -> None:
     done = fedgt("demo", "--out", tmp_path / "demo")
     assert done.returncode == 0, done.stderr

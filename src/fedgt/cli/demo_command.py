@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from fedgt.errors import SpecError
+
 if TYPE_CHECKING:
     from fedgt.record import RunResult
 
@@ -28,6 +30,9 @@ def demo(
     out: Annotated[Path | None, typer.Option(help="Keep the runs in this folder.")] = None,
     seed: Annotated[int, typer.Option(help="Another federation, with other attackers.")] = DEMO["seed"],
     malicious: Annotated[int, typer.Option(help="How many of the 15 clients flip labels.")] = 5,
+    first_round: Annotated[
+        int, typer.Option(min=1, max=10, help="The round they wake in; every round is tested if it is not the first.")
+    ] = 1,
     method: Annotated[
         Way,
         typer.Option(help="`paper`: its 15 x 8 design, its screen and its two strategies instead of graded evidence."),
@@ -45,6 +50,11 @@ def demo(
     console = Console(highlight=False, soft_wrap=True)
     began = time.perf_counter()
     common = {"seed": seed, "attack.malicious": malicious} | (dict(PAPER) if method == "paper" else {})
+    sleepers = first_round > 1 and malicious > 0
+    if sleepers:
+        if method == "paper":
+            raise SpecError(f"--first-round {first_round} with --method paper: the paper tests once; take graded")
+        common |= {"attack.first_round": first_round, "screen.schedule": "every-round"}
     ways: dict[str, dict[str, Any]] = {"no-defence": {"method": "no-defence"}}
     if method == "paper":
         ways |= {f"fedgt {name}": {"decode.strategy": name} for name in ("count", "delta")}
@@ -64,8 +74,8 @@ def demo(
     ours = next(one for name, one in results.items() if name.startswith("fedgt"))
     groups = len(ours.test.groups) if ours.test is not None else 0
     console.print(
-        f"15 clients train on scikit-learn's digits; {malicious} of them label every 9 as a 3. The server sees {groups} "
-        "securely\n"
+        f"15 clients train on scikit-learn's digits; {malicious} of them label every 9 as a 3"
+        f"{f' from round {first_round} on' if sleepers else ''}. The server sees {groups} securely\n"
         "aggregated sums of several clients each, never a single model, and is told neither who attacks nor how. It\n"
         "tests the sums, names suspects, drops them and trains on.\n"
     )
@@ -84,7 +94,8 @@ def demo(
         f"Privacy: {ours.privacy.promised} were promised, {ours.privacy.strict} are proved. No combination of the sums "
         f"about one set of models mixes fewer clients.\n{len(results)} runs took {time.perf_counter() - began:.1f} s."
     )
-    console.print(f"\n{_verdict(ours)}" + ("" if nobody else f"\n{_damage(results, ours)}"))
+    woken = f"\n{_woken(ours, first_round)}" if sleepers else ""
+    console.print(f"\n{_verdict(ours)}{woken}" + ("" if nobody else f"\n{_damage(results, ours)}"))
 
 
 def _sums(ours: "RunResult") -> str:
@@ -94,10 +105,9 @@ def _sums(ours: "RunResult") -> str:
     tested, trained = (sum(row.secure_sums for row in rows) for rows in (tests, others))
     megabytes = sum(row.bytes_up + row.bytes_down for row in ours.rounds) / 1e6
     held = "1 test" if len(tests) == 1 else f"{len(tests)} tests"
-    return (
-        f"The server read {tested + trained} sums: {tested} in {held}, over a group each, and {trained} in the other "
-        f"rounds, over all who were kept. Messages: {megabytes:.1f} MB."
-    )
+    rest = f", and {trained} in the other rounds, over all who were kept" if others else ""
+    read = f"The server read {tested + trained} sums: {tested} in {held}, over a group each{rest}"
+    return f"{read}. Messages: {megabytes:.1f} MB."
 
 
 def _verdict(ours: "RunResult") -> str:
@@ -110,6 +120,14 @@ def _verdict(ours: "RunResult") -> str:
     wronged = [client.id for client in ours.clients if client.truth == "benign" and client.excluded]
     honest = f"{len(wronged)} honest left out: {', '.join(wronged)}" if wronged else "nobody wronged"
     return f"{found} of {len(malicious)} attackers found, {honest}."
+
+
+def _woken(ours: "RunResult", first_round: int) -> str:
+    """When those were named who woke late."""
+    found = [one for one in ours.clients if one.truth == "malicious" and one.excluded]
+    named = sorted({one.decided_in for one in found if one.decided_in is not None})
+    rounds = " and ".join(f"round {one}" for one in named) or "no round"
+    return f"They woke in round {first_round} and were named in {rounds}."
 
 
 def _damage(results: Mapping[str, "RunResult"], ours: "RunResult") -> str:
