@@ -68,13 +68,15 @@ format: $(VENV)/.dev ## format the code
 	$(BIN)/ruff format src tests benchmarks docs
 	$(BIN)/ruff check --fix src tests benchmarks docs
 
-bench: $(VENV)/.dev ## speed, as ratios against a named baseline
+bench: $(VENV)/.dev ## speed: goals and floors (ten minutes at most), then the decoder and secure sums beside what is named
+	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/decoder.py
 	$(BIN)/python benchmarks/secure_sums.py
 
-bench-flower: $(VENV)/.dev ## 15 SuperNodes with TLS and identities: seconds per stage, bytes, memory; then Flower's SecAgg+ (ten minutes)
+bench-flower: $(VENV)/.dev ## 15 SuperNodes with TLS and identities: seconds per stage, bytes, memory; then Flower's SecAgg+; then Flower alone (twenty minutes)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python benchmarks/flower_deployment.py
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python benchmarks/flower_secaggplus.py
+	$(BIN)/python benchmarks/flower_floor.py
 
 bench-nvflare: $(VENV)/.dev ## 15 sites of NVIDIA FLARE with TLS and identities: seconds per stage, CPU seconds, memory (two minutes)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python benchmarks/flare_deployment.py

@@ -1,18 +1,19 @@
 """How fast the parts are that a user waits for, against a floor of the same run and a goal: CPU time, one thread.
 
-    python benchmarks/speed.py [--only NAME ...] [--repeats 3] [--before FOLDER] [--csv FILE] [--table FILE]
+    python benchmarks/speed.py [--only NAME ...] [--repeats 3] [--before FOLDER] [--csv FILE]
 
 Every measurement is a process of its own, so that nothing is warm that would not be. Medians of CPU seconds over processes,
 and over rounds within a process; the machine may be shared. `--before` names a checkout of earlier code: both are measured
 in turns, and the median of the ratios of such pairs is printed. The row of MNIST needs FEDGT_DATA, a folder with MNIST/raw.
 
 Floors: of a client and of opening, the AES-256-CTR keystream of as many masks alone; of receiving, the additions of as many
-vectors that are in no cache.
+vectors that are in no cache; of a client with ten parameters, its signatures and key agreements alone.
 """
 
 import argparse
 import csv
 import json
+import math
 import os
 import resource
 import statistics
@@ -27,6 +28,9 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 MNIST = 'privacy = 4\n[data]\nname = "mnist"\n[federation]\nrounds = 10\n'
+HEAD = """\
+| work | measured | floor | times the floor | goal | reached | times as fast as before |
+|---|---|---|---|---|---|---|"""
 PIECE = 2**18
 """Bytes of keystream at a time: what fits into the cache of a core."""
 
@@ -40,7 +44,7 @@ class Row:
         what: In words.
         measure: Runs in a process of its own and returns the value, and the floor if there is one.
         unit: Of value and floor.
-        most: The goal: of the value over its floor if `times`, else of the value itself.
+        most: The goal: of the value over its floor if `times`, else of the value itself; none if infinite.
         times: Whether the goal is a multiple of the floor.
     """
 
@@ -74,7 +78,7 @@ def cold_additions(clients: int, groups: int, entries: int) -> float:
     """CPU milliseconds of adding the vectors of all clients to the totals of the groups, none of them in a cache."""
     import numpy as np
 
-    cold, totals = np.ones((clients, groups, entries), dtype=np.uint32), np.zeros((groups, entries), dtype=np.uint32)
+    cold, totals = np.ones((clients, groups, entries), dtype=np.uint32), np.ones((groups, entries), dtype=np.uint32)
     return cpu_ms(lambda: [np.add(totals, one, out=totals) for one in cold])
 
 
@@ -159,6 +163,30 @@ def client(entries: int, *, signed: bool, times: int = 7) -> Mapping[str, float]
         values.append(a_round([["ada", "bob", "cleo", "dan"]], entries, signed=signed)["client"])
         floors.append(cpu_ms(lambda: keystream(4, entries)))
     return {"value": statistics.median(values), "floor": statistics.median(floors)}
+
+
+def curves() -> None:
+    """What a client with identities in a group of 4 signs, checks and agrees on: no parameter is in it."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    signer, other = Ed25519PrivateKey.from_private_bytes(bytes(32)), X25519PrivateKey.generate().public_key()
+    public, digest = signer.public_key(), bytes(32)
+    for _ in range(7):
+        signature = signer.sign(digest)
+    for _ in range(12):  # 4 letters of the server, 4 members' keys and 4 signatures under the agreement
+        public.verify(signature, digest)
+    for _ in range(2):
+        own = X25519PrivateKey.generate()
+    for _ in range(10):  # of 3 masks, 3 shares sent, 3 received, and a tag
+        own.exchange(other)
+
+
+def client_alone(times: int = 41) -> Mapping[str, float]:
+    """What a client with identities costs whatever the model is: with ten parameters, and its curves alone."""
+    group = [["ada", "bob", "cleo", "dan"]]
+    values = [a_round(group, 10, signed=True)["client"] for _ in range(times)]
+    return {"value": statistics.median(values), "floor": statistics.median(cpu_ms(curves) for _ in range(times))}
 
 
 def server(part: str, times: int = 2) -> Mapping[str, float]:
@@ -251,6 +279,14 @@ ROWS = (
         )
         for size, entries in (("1M", 1_000_000), ("11M", 11_000_000))
         for signed in (False, True)
+    ),
+    Row(
+        name="client-fixed",
+        what="client, one group of 4, 10 parameters, with identities",
+        measure=client_alone,
+        unit="ms",
+        most=math.inf,
+        times=True,
     ),
     Row(
         name="server-open",
@@ -348,6 +384,7 @@ def measured(row: Row, repeats: int, before: Path | None, bytecode: str) -> dict
     floors = [one["floor"] for one in times if "floor" in one]
     ratio = statistics.median(one["value"] / one["floor"] for one in times) if floors else None
     reached = (ratio if row.times and ratio is not None else value) <= row.most
+    goal = f"{row.most:g} x floor" if row.times else f"{row.most:g} {row.unit}"
     return {
         "name": row.name,
         "work": row.what,
@@ -355,11 +392,18 @@ def measured(row: Row, repeats: int, before: Path | None, bytecode: str) -> dict
         "measured": f"{value:.3g}" if value < 1000 else f"{value:.0f}",
         "floor": f"{statistics.median(floors):.3g}" if floors else "",
         "ratio": "" if ratio is None else f"{ratio:.2f}",
-        "goal": f"{row.most:g} x floor" if row.times else f"{row.most:g} {row.unit}",
-        "reached": "yes" if reached else "no",
+        "goal": "" if math.isinf(row.most) else goal,
+        "reached": "" if math.isinf(row.most) else "yes" if reached else "no",
         "times_as_fast": f"{statistics.median(faster):.2f}" if faster else "",
         "repeats": str(repeats),
     }
+
+
+def as_line(row: Mapping[str, str]) -> str:
+    """A row as a line of the table, here and in docs/results/speed.md."""
+    floor = f"{row['floor']} {row['unit']}" if row["floor"] else ""
+    cells = (row["work"], f"{row['measured']} {row['unit']}", floor)
+    return "| " + " | ".join((*cells, row["ratio"], row["goal"], row["reached"], row["times_as_fast"])) + " |"
 
 
 def main() -> None:
@@ -377,16 +421,11 @@ def main() -> None:
     if not os.environ.get("FEDGT_DATA") and "run-mnist" in given.only:
         print("run-mnist is left out: set FEDGT_DATA to a folder with MNIST/raw", file=sys.stderr)
         given.only.remove("run-mnist")
-    print("| work | measured | floor | times the floor | goal | reached | times as fast as before |")
-    print("|---|---|---|---|---|---|---|")
+    print(HEAD)
     with tempfile.TemporaryDirectory() as bytecode:
         for name in given.only:
             row = measured(by_name[name], given.repeats, given.before, bytecode)
-            print(
-                f"| {row['work']} | {row['measured']} {row['unit']} | {row['floor']} {row['unit'] if row['floor'] else ''} "
-                f"| {row['ratio']} | {row['goal']} | {row['reached']} | {row['times_as_fast']} |",
-                flush=True,
-            )
+            print(as_line(row), flush=True)
             if given.csv is not None:
                 fresh = not given.csv.exists()
                 with given.csv.open("a", newline="", encoding="utf-8") as file:
