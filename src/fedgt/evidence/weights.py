@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedgt.evidence.by_margins.hypotheses import FEWEST_CLASSES
 from fedgt.evidence.contrast import Moved, cancelling, moved
 from fedgt.evidence.harm import Damage
 from fedgt.evidence.line import ShiftEvidence, log_sum, shift_evidence
@@ -203,8 +204,11 @@ class GradedEvidence:
 
     def harm(self, posterior: FloatArray, aside: BoolArray) -> float:
         """P-value of no loss rising with the suspects, the others set aside; see `Damage.p_value`."""
-        losses = self.damage.without(aside)
-        return losses.p_value(np.where(aside, 0.0, posterior)) if len(losses.shifts) > 1 else 1.0
+        losses, suspects = self.damage.without(aside), np.where(aside, 0.0, posterior)
+        if len(losses.shifts) < 2:
+            return 1.0
+        few = self.opinion is None and len(losses.classes) < FEWEST_CLASSES
+        return losses.p_value_of_few_classes(suspects) if few else losses.p_value(suspects)
 
     def confirmed(self, sets: BoolArray, aside: BoolArray) -> FloatArray:
         """float64[B]: nats in favour of each set by the second opinion, the others set aside; NaN if there is none."""

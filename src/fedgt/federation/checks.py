@@ -92,6 +92,7 @@ def check_test(
     require_model(parameters)
     _check_layer(settings, parameters, grouping.design)
     scores, labels = _scored(validation, parameters)
+    _check_orientation(settings, parameters, scores.shape[1])
     present = np.unique(labels[~unscored(scores)])
     needed = settings.kind == "graded" or settings.utility == "recall"
     if settings.source_label is not None and needed and settings.source_label not in present:
@@ -146,27 +147,38 @@ def _check_layer(settings: ScreenSettings, parameters: Parameters, design: Desig
         _check_features(layer.size, what, design)
 
 
+def _check_orientation(settings: ScreenSettings, parameters: Parameters, classes: int) -> None:
+    """Rows of another meaning than classes would be compared without a word, and tell much less."""
+    shape = parameters[settings.layer].shape
+    if len(shape) == 2 and shape[0] != classes == shape[1]:
+        raise SpecError(
+            f"classification layer {settings.layer!r} has shape {list(shape)}, and the model has {classes} classes: "
+            "[classes, inputs] is needed. Send its transpose: Keras and scikit-learn keep it the other way round"
+        )
+
+
 def _check_features(features: int, what: str, design: Design) -> None:
     # Whoever leaves makes groups of another rank: as many groups as there are may be independent.
     if design.groups > 2 and features < design.groups:
         raise SpecError(
             f"{what} {features} features of each group, and design {design.name!r} has {design.groups} groups; more "
-            "features than differences of groups are needed: take a larger layer (or features = 'weights'), fewer groups, "
-            "or kind = 'clusters'"
+            "features than differences of groups are needed: take fewer groups, or features = 'auto' with a layer of more "
+            "weights"
         )
 
 
 def _scored(validation: Validation, parameters: Parameters) -> tuple[FloatArray, IntArray]:
     """The scores of the first model and the labels, if they fit."""
+    logits = validation.logits(parameters)
+    if np.ndim(logits) == 2 and np.shape(logits)[1] < 2:
+        raise ShapeError(
+            f"Validation.logits gives {np.shape(logits)[1]} score per sample; one per class is needed, at least 2: for a "
+            "model with one logit give [0, logit]"
+        )
     try:
-        scores, labels = checked_scores(validation.logits(parameters), validation.labels)
+        scores, labels = checked_scores(logits, validation.labels)
     except (ShapeError, CalibrationError) as error:
         raise type(error)(f"the validation set does not fit the model: {error}") from error
-    if scores.shape[1] < 2:
-        raise ShapeError(
-            f"Validation.logits gives {scores.shape[1]} score per sample; one per class is needed, at least 2: for a model "
-            "with one logit give [0, logit]"
-        )
     if unscored(scores).all():
         raise ShapeError("the model gives no validation sample a finite score: nothing that it becomes could be tested")
     if validation.inputs is not None:

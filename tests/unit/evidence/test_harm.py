@@ -112,6 +112,18 @@ def slow_p_values(found: Damage, culprits: npt.NDArray[np.bool_]) -> list[float]
     return values
 
 
+@pytest.mark.parametrize(
+    ("rises", "harm"), [([1.0, 1.0], True), ([1.0, 0.0], True), ([1.0, -0.9], False), ([0.0, 0.0], False)]
+)
+def test_of_few_classes_none_may_get_better_with_the_suspects(rises: list[float], harm: bool) -> None:
+    """Who owns more of one class than others makes its loss fall, and another one rise."""
+    suspects = members(2, 5, 11)
+    found = damage(PARTS, losses(suspects, rises))
+    assert (found.p_value_of_few_classes(suspects.astype(np.float64)) < 0.01) == harm
+    if rises[1] < 0:
+        assert found.p_value(suspects.astype(np.float64)) < 0.01
+
+
 def test_with_nobody_malicious_a_label_is_hardly_ever_named() -> None:
     named = sum(
         label_under_attack(damage(PARTS, losses(members(), [0.0] * 10, seed=seed)), members(seed % 15)).kind != "none"
