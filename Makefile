@@ -28,7 +28,7 @@ $(VENV)/.docs: pyproject.toml $(LOCK) | $(BIN)/python
 	$(PIP) install --quiet --constraint $(LOCK) --editable '.[docs]'
 	@touch $@ $(VENV)/.core
 
-demo: $(VENV)/.core ## 15 clients train on real images, 3 flip labels: watch them being found (no downloads but packages)
+demo: $(VENV)/.core ## 15 clients train on real images, 5 flip labels: watch them being found (no downloads but packages)
 	$(BIN)/fedgt demo
 
 test: $(VENV)/.dev ## the tests without whole experiments; those on MNIST need FEDGT_DATA=<folder with MNIST/raw/*-ubyte>
