@@ -38,8 +38,8 @@ def print_run(result: "RunResult") -> None:
     )
     if privacy.share_mean is not None:
         console.print(
-            f"disclosed: {100 * privacy.share_mean:.0f} % of what is particular to a client in the mean, "
-            f"{100 * max(privacy.shares.values()):.0f} % at most, if clients differ equally and independently"
+            f"disclosed: {100 * max(privacy.share_mean, 0.0):.0f} % of what is particular to a client in the mean, "
+            f"{100 * max(0.0, *privacy.shares.values()):.0f} % at most, if clients differ equally and independently"
         )
     if result.status != "finished":
         console.print(printable(f"stopped: {result.reason}"), markup=False)

@@ -145,6 +145,7 @@ class FederationRun:
         witness: Witness | None = None,
     ) -> None:
         """Check, and ask nobody yet."""
+        _require_settings(screen, decode, sums, rfa)
         self.screen, self.decode = screen or ScreenSettings(), decode or DecodeSettings()
         self.rounds_planned, self.rfa, self.seed = rounds, rfa, seed
         self.validation = validation
@@ -489,3 +490,10 @@ class FederationRun:
 def _same(one: Parameters, other: Parameters) -> bool:
     """Whether a round left the model as it was; an optimiser's moments must not move it by themselves then."""
     return all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def _require_settings(*given: object) -> None:
+    kinds = {"screen": ScreenSettings, "decode": DecodeSettings, "sums": SumSettings, "rfa": RfaSettings}
+    for (name, kind), value in zip(kinds.items(), given, strict=True):
+        if value is not None and not isinstance(value, kind):
+            raise SpecError(f"{name} = {value!r}; fedgt.federation.{kind.__name__}(...) is needed")

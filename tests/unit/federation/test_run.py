@@ -70,6 +70,7 @@ def test_a_federation_of_any_size_and_promise_has_groups_of_its_own() -> None:
         ({"samples": dict.fromkeys([*NAMES[:14], "x"], 10), "grouping": made().grouping}, SpecError),
         ({"grouping": named_design("bch-15x8"), "validation": None}, SpecError),
         ({"rfa": RfaSettings()}, SpecError),
+        ({"rfa": True, "validation": None}, SpecError),
         ({"test_rounds": (1,), "screen": ScreenSettings(most_rounds=2)}, SpecError),
         ({"privacy": 0}, SpecError),
     ],
@@ -90,6 +91,13 @@ def test_what_does_not_fit_is_refused_when_the_run_is_made(changes: dict[str, An
         ({"validation": Validation(logits=logits, labels=LABELS.astype(float))}, START, ShapeError, "labels"),
         ({"validation": Validation(logits=logits, labels=LABELS[:5])}, START, ShapeError, "logits"),
         ({"validation": Validation(logits=lambda _: np.zeros((48, 3)), labels=LABELS)}, START, ShapeError, "logits"),
+        ({"validation": Validation(logits=lambda _: np.zeros((48, 1)), labels=LABELS)}, START, ShapeError, "logit"),
+        (
+            {"validation": Validation(logits=lambda _: np.zeros((48, 4)), labels=LABELS)},
+            {"weight": np.zeros((6, 4))},
+            SpecError,
+            "transpose",
+        ),
         ({"validation": Validation(logits=lambda p: logits(p) * np.nan, labels=LABELS)}, START, ShapeError, "finite"),
         (
             {"validation": Validation(logits=logits, labels=LABELS, inputs=lambda _: np.zeros(48))},
