@@ -129,6 +129,8 @@ class Step:
         >>> (step,) = run.rounds({"weight": np.zeros(2)})
         >>> step.members, step.screening is None, step.excluded
         (('ada', 'bob', 'cleo', 'dan'), True, ())
+        >>> step
+        Step(round=1, purpose='training', members=4, excluded=(), verdicts=(), warnings=0)
     """
 
     round: int
@@ -140,3 +142,11 @@ class Step:
     verdicts: tuple[Verdict, ...]
     excluded: tuple[str, ...]
     warnings: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        """What a reader looks for, without the arrays."""
+        said = tuple(f"{one.client}: {one.verdict}" for one in self.verdicts)
+        return (
+            f"Step(round={self.round}, purpose={self.purpose!r}, members={len(self.members)}, excluded={self.excluded}, "
+            f"verdicts={said}, warnings={len(self.warnings)})"
+        )
