@@ -120,8 +120,13 @@ class World:
         rng = np.random.default_rng([seed, clients, len(partition)])
         samples = len(self.data.train_labels)
         if partition.startswith("dirichlet"):
+            _, _, concentration = partition.partition("-")
             split = partition_dirichlet(
-                labels=self.data.train_labels, clients=clients, validation=100, concentration=1.0, rng=rng
+                labels=self.data.train_labels,
+                clients=clients,
+                validation=100,
+                concentration=float(concentration or 1.0),
+                rng=rng,
             )
         else:
             split = partition_iid(samples=samples, clients=clients, validation=100, rng=rng)

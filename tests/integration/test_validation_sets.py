@@ -114,7 +114,7 @@ def test_labels_that_do_not_fit_the_model_are_refused_before_anybody_is_asked(
     ("scores", "said"),
     [
         (lambda p: logits(p)[:, 0], "logits of shape (50,)"),
-        (lambda p: logits(p)[:, :1], "labels from 0 to 4 for 1 classes"),
+        (lambda p: logits(p)[:, :1], "one per class is needed"),
         (lambda p: logits(p)[:, :4], "labels from 0 to 4 for 4 classes"),
         (lambda p: logits(p)[:, :, None], "logits of shape (50, 5, 1)"),
         (lambda p: logits(p).T, "logits of shape (5, 50)"),

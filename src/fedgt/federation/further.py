@@ -82,8 +82,9 @@ def further_design(
             return again
     if not len(known):
         return None
+    # Sums that were spoilt may have been seen as well: they say nothing, and count.
     chosen = next_rows(
-        keep_promise_together(known, spare, privacy),
+        keep_promise_together(federation.ledger.test_rows(clients), spare, privacy),
         sets,
         chances,
         privacy=privacy,

@@ -397,6 +397,11 @@ class Ledger:
         """The file that it is kept in; None where it ends with the process."""
         return self._path
 
+    def test_rows(self, clients: Sequence[str]) -> FloatArray:
+        """float64[rows, clients]: all that test rounds have revealed, or may have, one column for each of these clients."""
+        rows = np.array(list(self._tests.values())).reshape(-1, len(self._column))
+        return rows[:, [self._column[client] for client in clients]]
+
     def account(self) -> PrivacyAccount:
         """What can be claimed now. The exact r of every account is computed here, which may take seconds for large n."""
         return privacy_account(
