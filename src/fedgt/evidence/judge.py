@@ -27,7 +27,7 @@ hospital differ along a line too, and malice shows in what gets worse. A mild de
 let go: where the line names attackers of IID clients it is below 0.15 in nearly all runs, where it named honest hospitals it
 was 0.4 and more."""
 
-CONFIRMED = 3.0
+CONFIRMED = 2.5
 """Nats by which the validation margins must speak for suspects that the weights have found. Where clients differ by nature,
 whoever stands out in weights is an honest client of other classes; asked about such sets, margins hardly ever say more,
 about attackers of IID clients hardly ever less."""
