@@ -123,8 +123,8 @@ def test_case_32_attackers_who_train_as_the_honest_do_are_found_in_the_first_rou
 ) -> None:
     """The same shuffling for everybody, no poison drawn anew. Rates are reported; the test is that screening helps.
 
-    In the thirtieth round all five are found in one of 4 runs, and in the others nobody is named: it abstains. How evenly clients own the
-    classes does not show so late, so weights are asked for.
+    In the thirtieth round all five are found in one of 4 runs, and in the others nobody is named: it abstains. How evenly
+    clients own the classes does not show so late, so weights are asked for.
     """
     late = {"screen__features": "weights", "design__name": "graded-15x10-b"} if number > 1 else {}
     results = [run(spec(seed=seed, screen__round=number, federation__rounds=number, **late)) for seed in range(4)]
