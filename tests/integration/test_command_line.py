@@ -23,6 +23,7 @@ COMMANDS = (
     "run",
     "watch",
     "report",
+    "compare",
     "reproduce",
     "features",
     "design",

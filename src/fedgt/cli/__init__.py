@@ -12,6 +12,7 @@ import typer
 
 from fedgt._version import __version__
 from fedgt.cli import (
+    compare_command,
     decode_command,
     demo_command,
     design_command,
@@ -47,6 +48,7 @@ for _name, _panel, _summary, _command in (
     ("run", _SIMULATE, "Simulate the federation of a specification file", run_command.run),
     ("watch", _SIMULATE, "How far a run is: rounds, accuracy, stage, verdicts", watch_command.watch),
     ("report", _SIMULATE, "The audit report of a run: report.html and report.json", report_command.report),
+    ("compare", _EXPERIMENTS, "Several defences on the same federations, one row a run", compare_command.compare),
     ("reproduce", _EXPERIMENTS, "The paper's tables and curves, row by row", reproduce_command.reproduce),
     ("features", _EXPERIMENTS, "Image features of a frozen network, made once", features_command.features),
     ("design", _PLAN, "Describe a design, or search the best for your demands", design_command.design),

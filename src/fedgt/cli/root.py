@@ -32,7 +32,7 @@ class Root(TyperGroup):
         order = [*PANELS, _OTHER]
         shown.sort(key=lambda one: order.index(one[0]))  # stable: within a panel as they were added
         width = max(len(name) for _, name, _ in shown)
-        lines = [f"Usage: {ctx.command_path} [OPTIONS] COMMAND [ARGS]...", "", self.help or ""]
+        lines = [f"Usage: {ctx.command_path} [OPTIONS] COMMAND [ARGS]...", self.help or ""]
         for panel, members in groupby(shown, key=lambda one: one[0]):
             lines += ["", f"{panel}:"] if panel == shown[0][0] else [f"{panel}:"]
             lines += [f"  {name:<{width}}  {one.get_short_help_str(limit=76 - width)}" for _, name, one in members]

@@ -68,7 +68,7 @@ def run(
         )
         if value is not None
     }
-    overrides |= dict(_assignment(text) for text in change or [])
+    overrides |= dict(assignment(text) for text in change or [])
     if (out / "spec.toml").resolve() == spec.resolve() and not resume:
         raise SpecError(f"--out {out} would overwrite the specification {spec}; take another folder")
     resolved = read_spec(spec, overrides)
@@ -103,7 +103,7 @@ def _go_on(out: Path, data_dir: Path | None) -> str:
     return shlex.join(words if data_dir is None else [*words, "--data-dir", str(data_dir)])
 
 
-def _assignment(text: str) -> tuple[str, Any]:
+def assignment(text: str) -> tuple[str, Any]:
     """`key=value` with the value as TOML, or as a plain string where it is no TOML value."""
     import tomllib
 
