@@ -59,9 +59,11 @@ METHODS: dict[str, Mapping[str, Any]] = {
 OTHERS: dict[str, Mapping[str, Any]] = {
     **{f"margins-beta-{beta:g}": {**METHODS["margins"], "decode.beta": beta} for beta in (0.2, 0.8)},
     "outputs": {"method": "fedgt", "screen.features": "outputs"},
+    "own-run": {"method": "fedgt", "design.name": "graded-15x10-b"},
 }
-"""Asked for by name only: what an honest client lost costs against an attacker missed, where `margins` has .5; and features
-for deep networks, which know nothing of who owns which class."""
+"""Asked for by name only: what an honest client lost costs against an attacker missed, where `margins` has .5; features for
+deep networks, which know nothing of who owns which class; and the ten groups that a `FederationRun` has by default, with the
+two sums that it keeps back for a further test."""
 PUBLISHED = ("paper-count", "paper-delta")
 
 

@@ -198,6 +198,16 @@ def test_margins_are_tested_once_whoever_stays_undecided() -> None:
     changes = {"data__partition": "dirichlet", "decode__undecided": 1e-12, "federation__rounds": 4}
     result = run(spec(seed=3, screen__features="margins", **changes))
     assert [test.round for test in result.tests] == [1]
+
+
+@pytest.mark.parametrize("features", ["auto", "margins"])
+def test_by_margins_a_second_test_needs_sums_besides_and_no_third_follows(features: str) -> None:
+    changes = {"data__partition": "dirichlet", "decode__undecided": 1e-12, "federation__rounds": 4}
+    result = run(spec(seed=3, attack__malicious=0, design__name="graded-15x10-b", screen__features=features, **changes))
+    assert [(test.round, test.design) for test in result.tests] == [(1, "graded-15x10-b"), (2, "repeated-15x12")]
+    assert result.falsely_excluded == 0
+    assert result.privacy.cautious is not None
+    assert result.privacy.cautious >= 4
     assert result.test is not None
     assert result.test.graded is not None
     assert result.test.graded.signal is None

@@ -27,7 +27,7 @@ def evidence(observed: FloatArray, *, lone_share: float = 0.0, lone_size: float 
         lone_size=lone_size,
     )
     losses = damage(PARTS, np.random.default_rng(0).normal(size=(10, 3)))
-    return MarginEvidence(shifts=PARTS.shifts, hypotheses=(one,), damage=losses)
+    return MarginEvidence(shifts=PARTS.shifts, noise=PARTS.noise, hypotheses=(one,), damage=losses)
 
 
 def test_class_steps_are_steps_of_gradient_descent_of_a_linear_head_that_leave_each_sample_itself_out() -> None:

@@ -38,7 +38,7 @@ one test alone reached 1.8 (decision 0032)."""
 
 SOMEBODY_BY_MARGINS = 1.5
 """The same by margins, whose noise is learnt with wide tails. Of 160 federations without attackers at Dirichlet 0.3 and 1.0
-one had an honest client accused then (decision 0033)."""
+one had an honest client accused then (decision 0033). Several tests by margins need `SOMEBODY` (decision 0034)."""
 
 WRONG = 0.05
 """Probability that the sets found are wrong where they do not explain everything."""
@@ -111,7 +111,8 @@ def decode_graded(
     more = further is not None and against_nobody(further) > -SOMEBODY
     if further is not None and more:
         log_odds = _doubted(log_odds, further, undecided)
-    needed = SOMEBODY_BY_MARGINS if not lined else SOMEBODY if len(lined) < 2 else SOMEBODY_AGAIN
+    once = len(evidence) < 2
+    needed = (SOMEBODY if once else SOMEBODY_AGAIN) if lined else (SOMEBODY_BY_MARGINS if once else SOMEBODY)
     accused = _Accused(attacks=len(attacks) if against > 0 else 0, against=against, sure=against >= needed)
     said = _result(log_odds, count, ranked[:best], accused, beta, undecided)
     if more:

@@ -1,4 +1,4 @@
-"""Several tests of the weights of the same clients: what comes again is not new evidence.
+"""Several tests of the weights, or of the margins, of the same clients: what comes again is not new evidence.
 
 What a client differs by has a part that is the same in every round, `PERSISTS` of its variance, and a part that is drawn
 anew: it trains on the same data every time. With N_r the `noise` of round r (see `Contrasts`), contrasts of the rounds r and
@@ -11,9 +11,11 @@ square of its own information, so that a poor test does not weaken a good one.
 """
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 
+from fedgt.evidence.by_margins.margin_evidence import MarginEvidence
 from fedgt.evidence.weights import GradedEvidence
 from fedgt.types import FloatArray
 
@@ -21,8 +23,10 @@ PERSISTS = 0.9
 """The part of the variance of what a client differs by that is the same in every round. Measured between the first three
 rounds of linear models: 0.77 to 0.91 where clients are of one population, 0.83 to 0.99 where they differ (decision 0032)."""
 
+Compared = TypeVar("Compared", GradedEvidence, MarginEvidence)
 
-def without_repetition(tests: Sequence[GradedEvidence]) -> list[GradedEvidence]:
+
+def without_repetition(tests: Sequence[Compared]) -> list[Compared]:
     """The evidence of tests of the same clients, such that it may be added up.
 
     Examples:

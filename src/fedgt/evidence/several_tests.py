@@ -17,6 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedgt.errors import ShapeError
+from fedgt.evidence.by_margins.margin_evidence import MarginEvidence
 from fedgt.evidence.harm import Damage
 from fedgt.evidence.line_likelihood import FewFeatures
 from fedgt.evidence.repeated import without_repetition
@@ -36,8 +37,8 @@ _SIGNALS = 10.0 ** np.arange(0.5, 5.01, 0.5)
 def together(tests: Sequence[SetEvidence]) -> list[SetEvidence]:
     """Evidence of the test rounds of the same clients, ready to be added up.
 
-    Where outputs were compared, in two rounds or more and on the same classes, they become one evidence. Where weights were,
-    their likelihoods are raised to the part that is new (`repeated`). The rest stays.
+    Where outputs were compared, in two rounds or more and on the same classes, they become one evidence. Where weights or
+    margins were, their likelihoods are raised to the part that is new (`repeated`). The rest stays.
 
     Examples:
         >>> from fedgt.evidence import together
@@ -46,6 +47,7 @@ def together(tests: Sequence[SetEvidence]) -> list[SetEvidence]:
     """
     kinds: dict[tuple[int, ...], list[GradedEvidence]] = {}
     of_weights: list[GradedEvidence] = []
+    of_margins: list[MarginEvidence] = []
     found: list[SetEvidence] = []
     for one in tests:
         if isinstance(one, GradedEvidence) and one.compared is not None:
@@ -53,9 +55,12 @@ def together(tests: Sequence[SetEvidence]) -> list[SetEvidence]:
             kinds.setdefault(kind, []).append(one)
         elif isinstance(one, GradedEvidence):
             of_weights.append(one)
+        elif isinstance(one, MarginEvidence):
+            of_margins.append(one)
         else:
             found.append(one)
     found += without_repetition(of_weights)
+    found += without_repetition(of_margins)
     return found + [one_line(same) if len(same) > 1 else same[0] for same in kinds.values()]
 
 

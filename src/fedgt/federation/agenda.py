@@ -135,6 +135,7 @@ class Agenda:
             gone=state.excluded | set(screening.exclusion.excluded),
             groups=self.screen.more_groups,
             seed=seed,
+            same_again=screening.measured.same_again,
         )
         if design is None:
             return state, replace(screening, exclusion=screening.final)

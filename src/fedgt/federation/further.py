@@ -30,6 +30,7 @@ def further_design(
     gone: Collection[str],
     groups: int,
     seed: int,
+    same_again: bool = True,
 ) -> AnyDesign | None:
     """The rows of another test round; None where none would help.
 
@@ -48,6 +49,8 @@ def further_design(
         gone: Who is excluded.
         groups: New rows at most.
         seed: Of the run; draws the candidates.
+        same_again: Whether sums that were opened tell more if they come again by themselves, or some new ones alone. By
+            margins they do not: there all of them come again beside what is reserved, or none.
     """
     clients, privacy = planned.clients, federation.ledger.promised
     weights = np.array([federation.weight(client) for client in clients], dtype=np.float64)
@@ -83,21 +86,26 @@ def further_design(
     if not len(known):
         return None
     # Sums that were spoilt may have been seen as well: they say nothing, and count.
-    chosen = next_rows(
-        keep_promise_together(federation.ledger.test_rows(clients), spare, privacy),
-        sets,
-        chances,
-        privacy=privacy,
-        rows=groups,
-        allowed=allowed,
-        weights=weights,
-        rng=rng,
-    )
+    chosen = None
+    if same_again:
+        chosen = next_rows(
+            keep_promise_together(federation.ledger.test_rows(clients), spare, privacy),
+            sets,
+            chances,
+            privacy=privacy,
+            rows=groups,
+            allowed=allowed,
+            weights=weights,
+            rng=rng,
+        )
     if chosen is not None:
         return chosen
     # What is reserved tells more than the same rows alone; while faults are open it waits for them.
     together = [*revealed, *spare]
     more = not unexplained and federation.ledger.overshare([_named(row, clients) for row in together]) is None
+    if not same_again:
+        added = np.linalg.matrix_rank(np.array(together)) > np.linalg.matrix_rank(known)
+        return _repeated(together, weights, ~allowed) if more and added else None
     return _repeated(together if more else revealed, weights, ~allowed)
 
 

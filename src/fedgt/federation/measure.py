@@ -66,8 +66,9 @@ class Measured:
         compared: bool[groups]: which groups are in it.
         clean: bool[groups]: which are free of malicious clients; None where the evidence does not speak about single groups.
         best: The most probable sets of malicious clients, for the choice of further rows.
-        repeatable: Whether a further test could tell more. Never with margins: what honest clients differ by stays, so that
-            a further look makes chance look certain.
+        repeatable: Whether a further test could tell more. With margins only one that has sums besides: what honest clients
+            differ by stays, so that a further look at the same sums makes chance look certain.
+        same_again: Whether a further test of the same sums could.
         label: What the attack seems to aim at; None without graded evidence.
     """
 
@@ -79,6 +80,7 @@ class Measured:
     clean: BoolArray | None
     best: tuple[RankedSet, ...]
     repeatable: bool
+    same_again: bool = False
     label: LabelFinding | None = None
 
 
@@ -181,6 +183,7 @@ def measured(
         faults=np.array([[client in one for client in grouping.clients] for one in faults], dtype=np.bool_),
     )
     found = found if control is None else control(found)
+    by_margins = screen.features == "margins" or isinstance(evidence, MarginEvidence)
     return Measured(
         finding=from_posterior(grouping, graded.tested, found, heard),
         screen=graded,
@@ -189,7 +192,8 @@ def measured(
         compared=graded.tested if evidence is not None else np.zeros(len(test.rows), dtype=np.bool_),
         clean=None,
         best=found.best,
-        repeatable=screen.features != "margins" and not isinstance(evidence, MarginEvidence),
+        repeatable=not by_margins or not faults,
+        same_again=not by_margins,
         label=label_under_attack(evidence.damage, found.posterior)
         if evidence is not None and found.flagged.any()
         else None,

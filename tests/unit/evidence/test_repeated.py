@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from fedgt.design import named_design
-from fedgt.evidence import GradedEvidence, decode_graded, graded_screen, together
+from fedgt.evidence import GradedEvidence, MarginEvidence, decode_graded, graded_screen, margin_screen, together
+from fedgt.evidence.decide import SOMEBODY, SOMEBODY_BY_MARGINS
 from fedgt.evidence.repeated import PERSISTS, part_that_is_new
-from fedgt.types import FloatArray
+from fedgt.types import BoolArray, FloatArray
 
 MATRIX = named_design("graded-15x10-b").matrix
 ROWS = MATRIX / MATRIX.sum(axis=1, keepdims=True)
@@ -135,3 +136,52 @@ def test_a_poor_test_does_not_weaken_a_good_one() -> None:
     assert first.power > 0.9 > second.power
     same = [one.power for one in together([good, poor]) if isinstance(one, GradedEvidence)]
     assert same[0] == pytest.approx(same[1])
+
+
+def margins_of(rows: FloatArray, seed: int = 5, push: float = 0.0) -> MarginEvidence:
+    """Margins of six classes, of clients that differ and three that push, in these groups."""
+    rng = np.random.default_rng(seed)
+    of_clients = rng.normal(size=(15, 6, 6))
+    of_clients[[2, 5, 11], 1, 4] += push
+    shares = rows / rows.sum(axis=1, keepdims=True)
+    losses = rng.normal(0.3, 0.01, size=(len(rows), 6))
+    means = np.tensordot(shares, of_clients, axes=1)
+    found = margin_screen(means, losses, classes=range(6), weights=rows, erased=[False] * len(rows)).evidence
+    assert isinstance(found, MarginEvidence)
+    return found
+
+
+def some_sets() -> BoolArray:
+    """200 sets of clients."""
+    return np.random.default_rng(1).random((200, 15)) < 0.3
+
+
+def test_the_same_margins_again_are_hardly_more_than_one_test() -> None:
+    one = margins_of(ROWS)
+    again = sum(part.log_likelihood(some_sets()) for part in together([one, one]))
+    assert np.ptp(again) < 1.1 * np.ptp(one.log_likelihood(some_sets()))
+    assert together([one]) == [one]
+
+
+def test_margins_of_several_tests_are_raised_to_the_part_that_is_new() -> None:
+    """Added up as if they were independent, two looks at the same would say twice as much."""
+    first, second = margins_of(ROWS[:7]), margins_of(ROWS[1:8])
+    power = part_that_is_new([first.noise, second.noise], [first.shifts, second.shifts])
+    assert 0.5 < power < 1.0
+    parts = [one for one in together([first, second]) if isinstance(one, MarginEvidence)]
+    assert np.mean([one.power for one in parts]) == pytest.approx(power, rel=0.05)
+    for one, before in zip(parts, (first, second), strict=True):
+        np.testing.assert_allclose(
+            one.log_likelihood(some_sets()), one.power * before.log_likelihood(some_sets()), rtol=1e-12
+        )
+
+
+def test_two_tests_by_margins_need_more_to_accuse_than_one() -> None:
+    """Honest clients of Dirichlet shares came to 2.9 nats in two tests (decision 0034)."""
+    weak, strong = margins_of(ROWS, 10, push=7.75), margins_of(ROWS, 10, push=8.0)
+    once, twice, clear = (
+        decode_graded(together(tests), clients=15, largest=7) for tests in ([weak], [weak, weak], [strong, strong])
+    )
+    assert SOMEBODY_BY_MARGINS < once.against_nobody <= twice.against_nobody < SOMEBODY
+    assert np.flatnonzero(once.flagged).tolist() == np.flatnonzero(clear.flagged).tolist() == [2, 5, 11]
+    assert not twice.flagged.any()

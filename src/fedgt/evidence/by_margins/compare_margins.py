@@ -111,7 +111,9 @@ def margin_screen(
         found = [one for one in found if len(one.labels) == 2 and one.labels[0] == label]
     if not found:
         return no_difference(tested, loss, omitted)
-    evidence = MarginEvidence(shifts=parts.shifts, hypotheses=tuple(found), damage=damage(parts, losses[tested]))
+    evidence = MarginEvidence(
+        shifts=parts.shifts, noise=parts.noise, hypotheses=tuple(found), damage=damage(parts, losses[tested])
+    )
     strongest = evidence.strongest
     along = np.full(len(rows), np.nan)
     along[tested] = _along(parts, strongest)

@@ -8,7 +8,7 @@ client may stand far from the others (`lone`). The hypotheses are averaged with 
 labels is paid for.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -39,8 +39,10 @@ class MarginEvidence:
 
     Attributes:
         shifts: float64[contrasts, clients]; see `Contrasts`.
+        noise: float64[contrasts, clients]; see `Contrasts`.
         hypotheses: All of them.
         damage: The losses, by which the report names the labels that get worse.
+        power: To which likelihoods are raised, where several tests say partly the same.
 
     Examples:
         >>> import numpy as np
@@ -56,12 +58,15 @@ class MarginEvidence:
     """
 
     shifts: FloatArray
+    noise: FloatArray
     hypotheses: tuple[Hypothesis, ...]
     damage: Damage
+    power: float = 1.0
 
     def __post_init__(self) -> None:
         """Freeze."""
         object.__setattr__(self, "shifts", frozen(self.shifts, np.float64))
+        object.__setattr__(self, "noise", frozen(self.noise, np.float64))
 
     @property
     def strongest(self) -> Hypothesis:
@@ -79,7 +84,11 @@ class MarginEvidence:
         for start in range(0, len(some), _BATCH):
             chosen = some[start : start + _BATCH]
             result[chosen] = self._ratios(sets[chosen].astype(np.float64), chosen_ones, speaks[order])
-        return result
+        return self.power * result
+
+    def raised(self, power: float) -> "MarginEvidence":
+        """The same evidence with its likelihoods raised to a power, once."""
+        return replace(self, power=power)
 
     def _ratios(self, members: FloatArray, hypotheses: list[Hypothesis], against_nobody: FloatArray) -> FloatArray:
         """float64[B]: averaged over the hypotheses, strengths and spreads.
