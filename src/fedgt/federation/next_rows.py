@@ -5,6 +5,7 @@ most n - r + 1 independent rows. The new rows are judged by the sets of clients 
 of them that the new sums move along clearly different lines can be told apart.
 """
 
+from functools import lru_cache
 from itertools import combinations
 from math import comb
 
@@ -159,7 +160,7 @@ def _keeping(
     rng: np.random.Generator,
 ) -> FloatArray | None:
     small = privacy > 1 and comb(held.shape[1], privacy - 1) <= _MOST_SUPPORTS and (weight > 0).all()
-    sieve = _Sieve(held / weight, privacy) if small else None
+    sieve = _sieve((held / weight).tobytes(), held.shape, privacy) if small else None
     for _ in range(_DRAWS_PER_ROW):
         row = np.zeros(held.shape[1])
         row[rng.choice(available, int(rng.integers(sizes[0], sizes[1] + 1)), replace=False)] = 1.0
@@ -204,3 +205,9 @@ class _Sieve:
             return True  # a combination of held rows reveals nothing new
         within = np.einsum("sij,i->sj", self._spans, moved)
         return bool((size - np.einsum("sj,sj->s", within, within)).min() > _OUTSIDE * size)
+
+
+@lru_cache(maxsize=8)
+def _sieve(content: bytes, shape: tuple[int, int], privacy: int) -> _Sieve:
+    """Rows are drawn again and again beside the same ones."""
+    return _Sieve(np.frombuffer(content).reshape(shape), privacy)

@@ -46,11 +46,12 @@ def reserved_rows(
     """
     everybody, found = np.arange(len(weights)), np.empty((0, len(weights)))
     for _ in range(_TRIES * rows):
-        if len(found) == rows or len(weights) <= privacy:
-            break
         held = np.vstack([first, found])
+        rank = np.linalg.matrix_rank(held)
+        if len(found) == rows or rank > len(weights) - privacy:  # as many independent rows as the promise allows
+            break
         row = drawn_row(held, weights, everybody, privacy=privacy, rng=rng)
-        if row is not None and np.linalg.matrix_rank(np.vstack([held, row * weights])) > np.linalg.matrix_rank(held):
+        if row is not None and np.linalg.matrix_rank(np.vstack([held, row * weights])) > rank:
             found = np.vstack([found, row * weights])
     return found
 

@@ -52,8 +52,8 @@ def smallest_named_shift(
         shifts: float[contrasts, clients]; see `fedgt.evidence.Contrasts`. Attackers are placed among the clients that move
             any contrast.
         attackers: How many push together.
-        directions: In how many independent directions honest clients differ (`effective_features`); None if one number a
-            client is compared, as with margins.
+        directions: In how many independent directions honest clients differ (`effective_features`), taken to two digits;
+            None if one number a client is compared, as with margins.
         largest: The most attackers that the test considers; a minority where it is not given.
         placements: How many are drawn.
         seed: Of the placements and the noise.
@@ -88,8 +88,26 @@ def smallest_named_shift(
         most = attackers
     if contrasts < 2 or attackers > most or set_count(clients, most) > _MOST_SETS:
         return None
+    if directions is not None:
+        directions = float(f"{max(directions, contrasts + 1):.2g}")
+    return _smallest(columns.tobytes(), columns.shape, attackers, directions, most, largest, placements, seed)
+
+
+@lru_cache(maxsize=64)
+def _smallest(
+    content: bytes,
+    shape: tuple[int, int],
+    attackers: int,
+    directions: float | None,
+    most: int,
+    largest: int,
+    placements: int,
+    seed: int,
+) -> float | None:
+    """Tests in every round ask again and again for the same rows."""
+    columns = np.frombuffer(content).reshape(shape)
     rng = np.random.default_rng(seed)
-    placed = np.argsort(np.argsort(rng.random((placements, clients)), axis=1), axis=1) < attackers
+    placed = np.argsort(np.argsort(rng.random((placements, shape[1])), axis=1), axis=1) < attackers
     candidates = _Candidates(columns, most, largest)
     test = _KnownLine(candidates, placed, rng) if directions is None else _AnyLine(candidates, placed, rng, directions)
     low, high = -1, len(_PUSHES)
