@@ -32,7 +32,7 @@ demo: $(VENV)/.core ## 15 clients train on real images, 5 flip labels: watch the
 	$(BIN)/fedgt demo
 
 test: $(VENV)/.dev ## the tests without whole experiments; those on MNIST need FEDGT_DATA=<folder with MNIST/raw/*-ubyte>
-	FEDGT_EXAMPLES=$${FEDGT_EXAMPLES:-20} $(BIN)/python -m pytest -n auto -m 'not slow'
+	FEDGT_EXAMPLES=$${FEDGT_EXAMPLES:-10} $(BIN)/python -m pytest -n auto -m 'not slow'
 
 test-slow: $(VENV)/.dev ## the whole experiments alone
 	$(BIN)/python -m pytest -n auto -m slow

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import settings
+from threadpoolctl import threadpool_limits
 
 from fedgt.design import Design, named_design
 from fedgt.engine import ClientEndpoint, LocalTransport, TrainedModel
@@ -17,6 +18,10 @@ from fedgt.federation import Federation, SumSettings, Weighting
 from fedgt.grouping import Grouping
 from fedgt.privacy import Ledger
 from fedgt.types import Parameters
+
+# The tests run side by side already: threads of the linear algebra would only wait for each other, here and in commands.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+threadpool_limits(1)
 
 # `make test` asks for fewer examples of each law than `make test-all`.
 EXAMPLES = int(os.environ.get("FEDGT_EXAMPLES", "60"))

@@ -1,27 +1,16 @@
 """The command line as a user calls it: data on stdout, errors in one line on stderr, documented exit codes."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from command_line import called as fedgt
 from fedgt._version import __version__
 from fedgt.design import named_design
 
 ROWS = "\n".join(",".join(map(str, row)) for row in named_design("bch-15x8").matrix.tolist())
-
-
-def fedgt(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "fedgt", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-    )
 
 
 @pytest.fixture

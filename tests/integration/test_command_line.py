@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from command_line import called
 from fedgt.design import named_design
 from fedgt.record import RunResult
 from fedgt.record.progress import RunProgress
@@ -157,7 +158,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "s.toml").write_text(
         "privacy = 4\n[federation]\nrounds = 1\n[attack]\nmalicious = 2\nsource = 9\ntarget = 3\n"
     )
-    assert fedgt("run", "s.toml", "--out", "run", cwd=path).returncode == 0
+    assert called("run", "s.toml", "--out", "run", cwd=path).returncode == 0
     return path
 
 
@@ -195,9 +196,13 @@ def documented(command: str) -> set[str]:
         ("doctor", ["doctor"]),
     ],
 )
-def test_json_is_one_documented_object(folder: Path, command: str, arguments: list[str]) -> None:
-    done = fedgt(*arguments, "--json", cwd=folder, FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1",
-                 RAY_USAGE_STATS_ENABLED="0")  # fmt: skip
+def test_json_is_one_documented_object(
+    folder: Path, command: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("TELEMETRY_ENABLED", "0"), ("DISABLE_UPDATE_CHECK", "1")):
+        monkeypatch.setenv(f"FLWR_{name}", value)
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    done = called(*arguments, "--json", cwd=folder)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     if command == "report RUN_DIR":
@@ -214,8 +219,8 @@ def test_json_is_one_documented_object(folder: Path, command: str, arguments: li
 @pytest.mark.slow
 def test_json_of_the_demo_and_of_a_search(tmp_path: Path) -> None:
     search = ["design", "--clients", "8", "--privacy", "2", "--max-malicious", "2", "--effort", "0.05", "--json"]
-    assert set(json.loads(fedgt(*search).stdout)) == documented("design --clients")
-    answer = json.loads(fedgt("demo", "--json").stdout)
+    assert set(json.loads(called(*search).stdout)) == documented("design --clients")
+    answer = json.loads(called("demo", "--json").stdout)
     assert set(answer) == {"no-defence", "fedgt", "oracle"}
     assert set(answer["fedgt"]) == set(RunResult.model_fields)
 
@@ -237,7 +242,7 @@ def test_json_of_the_demo_and_of_a_search(tmp_path: Path) -> None:
     ],
 )
 def test_exit_codes_are_as_documented(folder: Path, arguments: list[str], code: int) -> None:
-    done = fedgt(*arguments, cwd=folder)
+    done = called(*arguments, cwd=folder)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     if code == 2:
@@ -246,8 +251,8 @@ def test_exit_codes_are_as_documented(folder: Path, arguments: list[str], code: 
 
 
 def test_near_misses_of_commands_and_options_are_named() -> None:
-    assert "'report'" in fedgt("reprot").stderr
-    assert "--matrix" in fedgt("decode", "--matrx", "A.csv").stderr
+    assert "'report'" in called("reprot").stderr
+    assert "--matrix" in called("decode", "--matrx", "A.csv").stderr
 
 
 START = (
@@ -284,11 +289,11 @@ def test_a_watched_run_is_interrupted_when_its_process_is_gone(tmp_path: Path) -
     deadline = time.monotonic() + 60
     while _rounds(tmp_path / "run" / "rounds.csv") < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
-    going = fedgt("watch", "run", cwd=tmp_path)
-    seen: Any = json.loads(fedgt("watch", "run", "--json", cwd=tmp_path).stdout)
+    going = called("watch", "run", cwd=tmp_path)
+    seen: Any = json.loads(called("watch", "run", "--json", cwd=tmp_path).stdout)
     process.kill()
     process.wait()
-    gone = fedgt("watch", "run", cwd=tmp_path)
+    gone = called("watch", "run", cwd=tmp_path)
     assert going.returncode == 0
     assert "fedgt: running, " in going.stdout
     assert "P(malicious)" in going.stdout

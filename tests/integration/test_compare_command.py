@@ -2,17 +2,16 @@
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from command_line import called
 from fedgt.experiment import make_spec, run
 
 SPEC = """\
 privacy = 4
-federation.rounds = 2
+federation.rounds = 1
 training = {learning_rate = 0.05, batch_size = 8, local_epochs = 2}
 attack = {kind = "label-flip", source = 9, target = 3, malicious = 3}
 """
@@ -20,8 +19,7 @@ attack = {kind = "label-flip", source = 9, target = 3, malicious = 3}
 
 def compare(folder: Path, *arguments: str) -> tuple[int, str]:
     (folder / "spec.toml").write_text(SPEC, encoding="utf-8")
-    command = [sys.executable, "-m", "fedgt", "compare", "spec.toml", "--out", "rows.csv", "--workers", "1", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    done = called("compare", "spec.toml", "--out", "rows.csv", "--workers", "1", *arguments, cwd=folder)
     return done.returncode, done.stdout
 
 

@@ -1,13 +1,12 @@
 """`fedgt privacy` tells every client the smallest combination that contains it."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from command_line import called
 from fedgt.design import named_design
 
 Command = Callable[..., str]
@@ -19,8 +18,9 @@ def privacy(tmp_path: Path) -> Command:
     path.write_text("\n".join(",".join(map(str, row)) for row in named_design("bch-15x8").matrix.tolist()) + "\n")
 
     def run(*arguments: str) -> str:
-        command = [sys.executable, "-m", "fedgt", "privacy", "--matrix", str(path), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        done = called("privacy", "--matrix", path, *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     return run
 

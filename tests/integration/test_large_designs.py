@@ -14,7 +14,9 @@ from fedgt.privacy.information_sets import search_cost
 from fedgt.privacy.support import affordable
 
 
-@pytest.mark.parametrize("name", ["bch-127x35", "identity-1000", "single-group-10000"])
+@pytest.mark.parametrize(
+    "name", ["bch-127x35", pytest.param("identity-1000", marks=pytest.mark.slow), "single-group-10000"]
+)
 def test_a_large_design_is_described_in_bounded_time(name: str) -> None:
     command = [sys.executable, "-m", "fedgt", "design", "--name", name, "--json"]
     # Ten seconds of processor time on one core; other tests may run beside this one.

@@ -92,7 +92,7 @@ def test_each_run_begins_at_a_model_of_its_own(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("further", [True, False])
+@pytest.mark.parametrize("further", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_sites_hold_the_run_to_the_terms_that_they_have_signed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, further: bool
 ) -> None:

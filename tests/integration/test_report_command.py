@@ -1,24 +1,17 @@
 """`fedgt report` on a real run, and on the largest federation it is meant for."""
 
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from command_line import called as fedgt
 from fedgt.design import Design, from_matrix
 from fedgt.experiment import make_spec, run_into
 from fedgt.report import audit, write_report
 from report_lab import decided_result, spec_of, write_folder
-
-
-def fedgt(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "fedgt", *map(str, arguments)], capture_output=True, text=True, check=False
-    )
 
 
 def test_a_real_run_gives_two_files_whose_decision_is_confirmed(tmp_path: Path) -> None:

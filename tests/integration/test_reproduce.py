@@ -2,17 +2,11 @@
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-
-def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "fedgt", *arguments], capture_output=True, text=True, timeout=300, check=False
-    )
+from command_line import called as call
 
 
 def test_the_robustness_table_needs_no_data(tmp_path: Path) -> None:

@@ -263,7 +263,9 @@ START = (
 LONG: dict[str, Any] = {"federation.rounds": 20}
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("sent", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGKILL, -signal.SIGKILL, marks=pytest.mark.slow)]
+)
 def test_a_process_that_is_interrupted_or_killed_goes_on(tmp_path: Path, sent: signal.Signals, code: int) -> None:
     (tmp_path / "s.toml").write_text(spec(LONG).to_toml())
     fedgt = [sys.executable, "-c", START, "run"]

@@ -220,7 +220,9 @@ def wide(clients: int, groups: int, size: int) -> Design:
     return from_matrix(matrix, name="wide")
 
 
-@pytest.mark.parametrize("strategy", ["bayes", "map", "count", "delta", "comp", "dd"])
+@pytest.mark.parametrize(
+    "strategy", ["bayes", "map", "count", pytest.param("delta", marks=pytest.mark.slow), "comp", "dd"]
+)
 def test_a_design_with_hundreds_of_groups_is_decoded_by_every_strategy(strategy: Strategy) -> None:
     design = wide(300, 150, 8)
     attackers = [17, 120, 251]

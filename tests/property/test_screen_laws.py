@@ -33,7 +33,7 @@ def cases(draw: st.DrawFn) -> Case:
 def screen(layer: npt.ArrayLike, utilities: npt.ArrayLike, erased: npt.NDArray[np.bool_] | None = None) -> ScreenResult:
     closed = np.zeros(len(np.asarray(layer)), dtype=np.bool_) if erased is None else erased
     return cluster_screen(
-        layer, utilities, erased=closed, max_group_size=4, silhouette_threshold=0.5, restarts=20, seed=0
+        layer, utilities, erased=closed, max_group_size=4, silhouette_threshold=0.5, restarts=5, seed=0
     )
 
 
@@ -77,7 +77,7 @@ def test_reordering_the_features_changes_nothing(case: Case) -> None:
 def test_the_sign_of_the_projection_changes_no_cluster(case: Case) -> None:
     plain = np.column_stack((case.utilities, first_component(case.layer)))
     found = [
-        cluster_points(points, max_clusters=5, silhouette_threshold=0.5, restarts=20, seed=0).labels
+        cluster_points(points, max_clusters=5, silhouette_threshold=0.5, restarts=5, seed=0).labels
         for points in (plain, plain * [1, -1])
     ]
     together = [labels[:, None] == labels[None, :] for labels in found]

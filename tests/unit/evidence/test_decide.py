@@ -114,7 +114,7 @@ def test_where_something_is_left_nobody_is_cleared_and_nothing_is_certain() -> N
             assert (found.posterior >= 0.02 - 1e-9).all()
             assert (found.undecided | found.flagged).all()
     assert said >= 6
-    for seed in range(12):  # and one attack by itself leaves nothing
+    for seed in range(4):  # and one attack by itself leaves nothing
         rng = np.random.default_rng([61, seed])
         assert not decoded(drawn(attack([2, 6, 9], size=3.0, rng=rng), rng=rng)).more
 

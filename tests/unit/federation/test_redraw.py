@@ -80,7 +80,9 @@ def test_new_groups_of_few_clients_are_all_sums_that_cost_nothing() -> None:
         assert np.linalg.matrix_rank(np.vstack([held, row])) == np.linalg.matrix_rank(held)
 
 
-@pytest.mark.parametrize("clients", [12, 15, 20])
+@pytest.mark.parametrize(
+    "clients", [12, pytest.param(15, marks=pytest.mark.slow), pytest.param(20, marks=pytest.mark.slow)]
+)
 def test_a_liar_that_spoils_its_sums_again_is_nearer_to_being_found(clients: int) -> None:
     names = [f"c{j:02d}" for j in range(clients)]
     nearer = []
