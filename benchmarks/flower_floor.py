@@ -3,8 +3,9 @@
     python benchmarks/flower_floor.py [--sites 8] [--rounds 2] [--csv FILE]
 
 `fedgt new flower-app` writes an app, and `sh rehearse.sh` runs it: certificates, a SuperLink, a SuperNode for every site,
-the run, the report. Then the same SuperLink and SuperNodes carry as many messages to an app that answers each with nothing,
-and imports nothing but Flower. What Flower costs by itself is the floor. Needs the extra `flower`, Linux, and ten minutes.
+the run, the report. Then the same SuperLink and SuperNodes carry as many messages to an app that imports nothing but Flower.
+One message of four trains, by the same program as fedgt's app; the others are answered with nothing. What this costs is the
+floor. Needs the extra `flower`, Linux, and ten minutes.
 
 Compared are the processes that answer the messages. What all processes cost together is printed, too: Flower's own ask for
 work again and again, so that it grows with the time that a busy machine takes.
@@ -27,6 +28,8 @@ from pathlib import Path
 
 SUBREAPER = 36  # prctl: orphans among the descendants become children of this process, so that it sees what they cost
 GOAL = 1.15
+MESSAGES = 4
+"""Of a round to each site; with one of them it trains."""
 
 CLIENT = """\
 from flwr.app import Message, RecordDict
@@ -37,6 +40,15 @@ app = ClientApp()
 
 @app.query()
 def query(message, context):
+    return Message(RecordDict(), reply_to=message)
+
+
+@app.train()
+def train(message, context):
+    from consortium.data import load
+    from consortium.model import first, trained
+
+    trained(first("floor"), *load(context.node_config["data"]))
     return Message(RecordDict(), reply_to=message)
 """
 
@@ -56,7 +68,8 @@ def main(grid, context):
         time.sleep(1)
     for number in range(max(COUNTS)):
         asked = [node for node, count in zip(nodes, COUNTS) if count > number]
-        messages = [Message(RecordDict(), dst_node_id=node, message_type="query") for node in asked]
+        kind = "train" if number % {messages} == 1 else "query"
+        messages = [Message(RecordDict(), dst_node_id=node, message_type=kind) for node in asked]
         replies = list(grid.send_and_receive(messages, timeout=600))
         assert len(replies) == len(asked) and not any(reply.has_error() for reply in replies)
     print("round: all answered", flush=True)
@@ -120,17 +133,15 @@ def messages(folder: Path) -> tuple[int, ...]:
 
 
 def bare(folder: Path, counts: tuple[int, ...]) -> None:
-    """Make a new app one that only carries messages."""
+    """Make a new app one that trains, and otherwise only carries messages."""
     code = folder / "app" / "consortium"
-    for path in code.glob("*.py"):
-        path.write_text("")
     (code / "client_app.py").write_text(CLIENT)
-    (code / "server_app.py").write_text(SERVER.format(counts=list(counts)))
+    (code / "server_app.py").write_text(SERVER.format(counts=list(counts), messages=MESSAGES))
     rehearsal = folder / "rehearse.sh"
     kept, skipping = [], False
     for line in rehearsal.read_text().splitlines():
         skipping = (skipping or line.startswith('echo "== meanwhile')) and not line.startswith("for one in $joining")
-        if not skipping and not line.startswith("fedgt "):
+        if line == "python share.py" or not (skipping or line.startswith("fedgt ")):
             kept.append(line)
     rehearsal.write_text("\n".join(kept) + "\n")
 

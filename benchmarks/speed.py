@@ -82,6 +82,14 @@ def cold_additions(clients: int, groups: int, entries: int) -> float:
     return cpu_ms(lambda: [np.add(totals, one, out=totals) for one in cold])
 
 
+def tags(clients: int, groups: int, entries: int) -> float:
+    """CPU milliseconds of the Poly1305 tags of as many vectors, none of them in a cache."""
+    from cryptography.hazmat.primitives.poly1305 import Poly1305
+
+    cold = [b"\1" * (4 * entries) for _ in range(clients * groups)]
+    return cpu_ms(lambda: [Poly1305.generate_tag(bytes(32), one) for one in cold])
+
+
 def a_round(groups: Sequence[Sequence[str]], entries: int, *, signed: bool) -> dict[str, float]:
     """CPU milliseconds of a round of sums: of its first client, and of the server as it receives and as it opens."""
     import numpy as np
@@ -199,6 +207,15 @@ def server(part: str, times: int = 2) -> Mapping[str, float]:
             floors.append(cpu_ms(lambda: keystream(150, entries)))
         else:
             floors.append(cold_additions(15, 10, entries))
+    return {"value": statistics.median(values), "floor": statistics.median(floors)}
+
+
+def server_tags(times: int = 5) -> Mapping[str, float]:
+    """What no code of ours can save of receiving: the additions and the tags of as many vectors, next to the additions."""
+    values, floors = [], []
+    for _ in range(times):
+        floors.append(cold_additions(15, 10, 1_000_000))
+        values.append(floors[-1] + tags(15, 10, 1_000_000))
     return {"value": statistics.median(values), "floor": statistics.median(floors)}
 
 
@@ -345,6 +362,14 @@ ROWS = (
         measure=design_interval,
         unit="s",
         most=10,
+    ),
+    Row(
+        name="server-tags",
+        what="adding those vectors and checking their tags, and nothing else",
+        measure=server_tags,
+        unit="ms",
+        most=math.inf,
+        times=True,
     ),
 )
 
