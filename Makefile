@@ -3,11 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# Versions known to work together, also with the Flower extra's limits.
-LOCK := requirements/lock.txt
+LOCK := requirements
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slow test-engines test-torch check format bench bench-flower bench-nvflare reference docs screenshot results dist clean
+.PHONY: help demo test test-all test-slow test-engines test-torch check format bench bench-flower bench-nvflare reference docs screenshot results dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -16,16 +15,24 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit("fedgt needs Python 3.11 or newer, found " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.core: pyproject.toml $(LOCK) | $(BIN)/python
-	$(PIP) install --quiet --constraint $(LOCK) --editable .
+# Whatever pip downloads is checked by hash. build.txt comes first, because what pip builds without isolation is built with it:
+# pip would download the tools of an isolated build without a hash.
+define install
+$(PIP) install --quiet --require-hashes -r $(LOCK)/build.txt
+$(PIP) install --quiet --require-hashes --no-build-isolation -r $(LOCK)/$(1).txt
+$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+endef
+
+$(VENV)/.core: pyproject.toml $(LOCK)/build.txt $(LOCK)/core.txt | $(BIN)/python
+	$(call install,core)
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml $(LOCK) | $(BIN)/python
-	$(PIP) install --quiet --constraint $(LOCK) --editable '.[dev]'
+$(VENV)/.dev: pyproject.toml $(LOCK)/build.txt $(LOCK)/dev.txt | $(BIN)/python
+	$(call install,dev)
 	@touch $@ $(VENV)/.core
 
-$(VENV)/.docs: pyproject.toml $(LOCK) | $(BIN)/python
-	$(PIP) install --quiet --constraint $(LOCK) --editable '.[docs]'
+$(VENV)/.docs: pyproject.toml $(LOCK)/build.txt $(LOCK)/docs.txt | $(BIN)/python
+	$(call install,docs)
 	@touch $@ $(VENV)/.core
 
 demo: $(VENV)/.core ## 15 clients train on real images, 5 flip labels: watch them being found (no downloads but packages)
@@ -41,8 +48,8 @@ test-all: $(VENV)/.dev ## all tests, with whole experiments and more examples of
 	$(BIN)/python -m pytest -n auto
 
 # The simulation engine needs Ray, which no user of fedgt needs.
-$(VENV)/.engines: $(VENV)/.dev
-	$(PIP) install --quiet --constraint $(LOCK) 'flwr[simulation]'
+$(VENV)/.engines: $(VENV)/.dev $(LOCK)/engines.txt
+	$(PIP) install --quiet --require-hashes --no-build-isolation -r $(LOCK)/engines.txt
 	@touch $@
 
 # ENGINES="simulation or tls" chooses among them; "flare" is NVIDIA FLARE (ten minutes).
@@ -100,8 +107,24 @@ results: $(VENV)/.dev ## the demo over 20 seeds, and the paper's MNIST tables (t
 
 dist: $(VENV)/.dev ## the wheel and the sdist into dist/; the wheel is tried on Python 3.11, 3.12 and 3.13, where they are
 	rm -rf dist
-	$(BIN)/python -m build
+	$(BIN)/python -m build --no-isolation
 	FEDGT_EVERY_PYTHON=1 $(BIN)/python -m pytest -n 0 -rs tests/integration/test_release.py
+
+# dev.txt is made first; where it has a package, the other files take its version. `fewest` keeps one version for every Python.
+UPGRADE ?=
+UV := PATH="$(CURDIR)/$(BIN):$$PATH" uv
+COMPILE := $(UV) pip compile --quiet --universal --fork-strategy fewest --generate-hashes --no-annotate --custom-compile-command 'make lock' $(UPGRADE)
+COMPILE_AS_DEV := $(COMPILE) --constraints $(LOCK)/dev.txt --python-version
+
+lock: ## write requirements/ again from pyproject.toml (needs uv); newer versions with UPGRADE=--upgrade or UPGRADE='--upgrade-package NAME'
+	@$(UV) --version >/dev/null 2>&1 || { echo "make lock needs uv: put it on the PATH, or run \`make check\`, which installs it into $(VENV)" >&2; exit 1; }
+	$(COMPILE) --python-version 3.11 pyproject.toml --extra dev -o $(LOCK)/dev.txt
+	$(COMPILE_AS_DEV) 3.11 --group build -o $(LOCK)/build.txt
+	$(COMPILE_AS_DEV) 3.11 pyproject.toml -o $(LOCK)/core.txt
+	$(COMPILE_AS_DEV) 3.11 pyproject.toml --extra flower -o $(LOCK)/flower.txt
+	$(COMPILE_AS_DEV) 3.11 pyproject.toml --extra nvflare -o $(LOCK)/nvflare.txt
+	$(COMPILE_AS_DEV) 3.11 --group engines -o $(LOCK)/engines.txt
+	$(COMPILE_AS_DEV) 3.11.5 pyproject.toml --extra docs -o $(LOCK)/docs.txt # mkdocs-material runs on no older 3.11
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

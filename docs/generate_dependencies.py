@@ -1,6 +1,6 @@
 """Writes docs/dependencies.md, what an installation brings along and under which licences: `make reference`.
 
-From the metadata of the packages that are installed here, in the versions of requirements/lock.txt; a test compares. Whoever
+From the metadata of the packages that are installed here, in the versions of requirements; a test compares. Whoever
 adds a dependency sees here what else comes with it.
 """
 
@@ -17,9 +17,9 @@ EXTRAS = ("plots", "flower", "nvflare")
 HEAD = """# What an installation brings along
 
 The packages that come with fedgt, and those that its extras `plots`, `flower` and `nvflare` add.
-They are in the versions of `requirements/lock.txt`, with the licences that they state. The extra
-`train` (torch and others) is not locked, nor are the tools of development. Written by
-`make reference`, for Linux on Python 3.11.
+They are in the versions that the files of `requirements` pin, with the licences that they state.
+The extra `train` (torch and others) is not pinned. Written by `make reference`, for Linux on
+Python 3.11.
 
 | package | version | licence | needed by |
 |---|---|---|---|"""
@@ -41,11 +41,11 @@ The core takes 245 MB without bytecode; the aim is 250 MB. pip compiles all of i
 numpy, scipy and scikit-learn are 202 MB. Much of it is their own tests, and a library for linear
 algebra each.
 
-## Why no hashes
+## Hashes
 
-The lock has versions and no hashes. `make` installs this checkout in one command, with the lock as
-constraints. pip refuses hashes there: a folder that is installed from has none, and one requirement
-without a hash stops the installation.
+`requirements` has a file for each set of packages. It pins each version and names the SHA-256 of
+each of its files, so pip refuses a download that is anything else. `make` installs from these files
+only ([decision 0035](decisions/0035-hashes.md)). The one exception is torch.
 """
 
 
@@ -88,9 +88,9 @@ def _licence(package: Distribution) -> str:
 
 
 def locked() -> dict[str, str]:
-    """Package -> version of requirements/lock.txt."""
-    lines = (HERE.parent / "requirements" / "lock.txt").read_text(encoding="utf-8").splitlines()
-    pairs = [re.split(r"==", line.partition("#")[0].strip()) for line in lines if "==" in line]
+    """Package -> version that the files of requirements/ pin, which is one in all of them."""
+    texts = [file.read_text(encoding="utf-8") for file in (HERE.parent / "requirements").glob("*.txt")]
+    pairs = [pair for text in texts for pair in re.findall(r"^([\w.-]+)==([^\s;]+)", text, flags=re.MULTILINE)]
     return {canonicalize_name(name): version for name, version in pairs}
 
 

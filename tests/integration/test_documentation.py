@@ -208,7 +208,7 @@ def test_nothing_tells_to_install_fedgt_by_its_name_from_an_index() -> None:
     ("line", "by_name"),
     [
         ("pip install fedgt", True),
-        ("pip install 'fedgt[flower]' -c lock.txt", True),
+        ("pip install 'fedgt[flower]' -c flower.txt", True),
         ("pip install --quiet fedgt==0.1.0", True),
         ("missing: pip install 'fedgt[plots]'.", True),
         ("pip install '.[plots]' in a checkout of fedgt", False),
