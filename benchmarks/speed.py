@@ -365,7 +365,7 @@ ROWS = (
     ),
     Row(
         name="server-tags",
-        what="adding those vectors and checking their tags, and nothing else",
+        what="what a server receives: only adding it and checking its tags",
         measure=server_tags,
         unit="ms",
         most=math.inf,
