@@ -51,6 +51,6 @@ def called(*arguments: str | Path, cwd: Path | None = None) -> Done:
             sys.argv = before
     return Done(
         returncode=code,
-        stdout=out.buffer.getvalue().decode(),  # type: ignore[attr-defined]
-        stderr=err.buffer.getvalue().decode(),  # type: ignore[attr-defined]
+        stdout=out.buffer.getvalue().decode(),
+        stderr=err.buffer.getvalue().decode(),
     )
