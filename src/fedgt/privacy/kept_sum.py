@@ -8,7 +8,6 @@ from math import comb
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import Bounds, LinearConstraint, milp
 
 from fedgt.errors import ShapeError
 from fedgt.privacy.support import Support, minimum_support
@@ -168,6 +167,9 @@ class _Search:
 
     def programmed(self, max_checks: int) -> KeptSum | None:
         """The largest set under the rules so far, a new rule for each that fails, until one holds."""
+        # Not at the top, as in `fedgt.privacy.span`.
+        from scipy.optimize import Bounds, LinearConstraint, milp
+
         n = len(self.members)
         share = self.weight[self.members] / (
             2 * n * self.weight[self.members].max()

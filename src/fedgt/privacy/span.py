@@ -21,8 +21,6 @@ from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import qr
-from scipy.optimize import linprog, nnls
 
 from fedgt.errors import ShapeError
 from fedgt.privacy.support import combinations_within, exact_rows
@@ -192,6 +190,10 @@ def _never_positive(span: FloatArray) -> npt.NDArray[np.bool_]:
     Combinations can be scaled up, so the greatest sum of t with t <= v, 0 <= t <= 1 has t_j = 1 for all others. Without
     these clients some combination is positive for everybody, and `_at_bound` does not have to find a needle.
     """
+    from scipy.optimize import (
+        linprog,
+    )  # not for sites: a process starts for each of their messages, and needs none of it
+
     vectors, clients = span.shape
     solved = linprog(
         np.concatenate([np.zeros(vectors), -np.ones(clients)]),
@@ -210,6 +212,9 @@ def _at_bound(across: FloatArray, metric: FloatArray, nearest: FloatArray) -> np
     programming, solved by one non-negative least-squares problem (Lawson and Hanson, Solving Least Squares Problems, 1974,
     chapter 23).
     """
+    from scipy.linalg import qr
+    from scipy.optimize import nnls
+
     orthonormal, triangle, _ = qr(across, mode="economic", pivoting=True)
     size = np.abs(np.diag(triangle))
     orthonormal = orthonormal[:, size > _RANK_TOLERANCE * size[0]]

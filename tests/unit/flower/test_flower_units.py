@@ -175,3 +175,15 @@ def test_a_site_loads_nothing_of_the_server() -> None:
     script = f"import sys, fedgt.flower.site; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_account_of_a_site_loads_no_scipy() -> None:
+    """It is asked in nearly every message, each time in a fresh process."""
+    script = (
+        "import sys; from fedgt.secagg.account import require_promise; "
+        "rows = [dict.fromkeys(names, 1.0) for names in ('abcdef', 'defghi', 'ghiabc')]; "
+        "require_promise({'model': rows}, ['model'], rows[:1], promised=3, cautious=3, largest_share=0.99, colluders=1); "
+        "print('fedgt.privacy' in sys.modules, 'scipy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False"]
