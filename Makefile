@@ -38,7 +38,7 @@ $(VENV)/.docs: pyproject.toml $(LOCK)/build.txt $(LOCK)/docs.txt | $(BIN)/python
 demo: $(VENV)/.core ## 15 clients train on real images, 5 flip labels: watch them being found (no downloads but packages)
 	$(BIN)/fedgt demo
 
-test: $(VENV)/.dev ## the tests without whole experiments (5 to 15 minutes on two cores); those on MNIST need FEDGT_DATA=<folder with MNIST/raw/*-ubyte>
+test: $(VENV)/.dev ## the tests without whole experiments (13 minutes on two slow cores); those on MNIST need FEDGT_DATA=<folder with MNIST/raw/*-ubyte>
 	FEDGT_EXAMPLES=$${FEDGT_EXAMPLES:-10} $(BIN)/python -m pytest -n auto -m 'not slow'
 
 test-slow: $(VENV)/.dev ## the whole experiments alone

@@ -178,7 +178,7 @@ def test_a_site_loads_nothing_of_the_server() -> None:
 
 
 def test_the_account_of_a_site_loads_no_scipy() -> None:
-    """It is asked in nearly every message, each time in a fresh process."""
+    """It is asked when a plan comes and when one is signed, each time in a fresh process."""
     script = (
         "import sys; from fedgt.secagg.account import require_promise; "
         "rows = [dict.fromkeys(names, 1.0) for names in ('abcdef', 'defghi', 'ghiabc')]; "
