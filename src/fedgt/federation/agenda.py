@@ -43,9 +43,10 @@ class Agenda:
         if not all(1 <= number <= rounds for number in numbers):
             raise SpecError(f"test rounds {sorted(numbers)} of {rounds} rounds: numbers from 1 are needed")
         agreed = tuple(sorted(set(numbers)))
-        if agreed and screen.schedule == "every-round":
+        if agreed and screen.schedule != "first":
             raise SpecError(
-                "screen.schedule = 'every-round' has a test in every round: leave it out, or leave out test_rounds"
+                f"screen.schedule = {screen.schedule!r} says itself when groups are tested: leave it out, or leave out "
+                "test_rounds"
             )
         if agreed and (given := sorted({"round", "most_rounds", "more_groups"} & screen.model_fields_set)):
             raise SpecError(

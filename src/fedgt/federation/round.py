@@ -32,7 +32,7 @@ from fedgt.grouping import Grouping
 from fedgt.privacy import SpanMean, best_in_span, largest_kept_sum
 from fedgt.screen import ScreenResult
 from fedgt.secagg import GroupSum
-from fedgt.types import FloatArray, Parameters, SetEvidence
+from fedgt.types import BoolArray, FloatArray, Parameters, SetEvidence
 
 _MOST_NOISE = 4.0
 """A mean from revealed sums with more than this many times the variance of the plain mean is not worth a step."""
@@ -52,6 +52,7 @@ class ScreeningRound:
         undecided: Whether another test round could decide more.
         missing: Sets of clients with somebody in each who is behind what is missing in the sums; see `Suspicions`.
         spoilt: The clients that were in no sum yet that could be used, because members have broken the rules.
+        opened_for: Why all sums were opened, where a round may do with fewer; else empty.
 
     Examples:
         >>> import numpy as np
@@ -80,6 +81,7 @@ class ScreeningRound:
     undecided: bool
     missing: tuple[frozenset[str], ...] = ()
     spoilt: frozenset[str] = frozenset()
+    opened_for: str = ""
 
     @property
     def screen(self) -> ScreenResult | GradedScreen:
@@ -100,13 +102,7 @@ class ScreeningRound:
     @property
     def opened_rows(self) -> list[FloatArray]:
         """The real rows of the test sums that were opened, used or not, float64[clients] each."""
-        column = {client: j for j, client in enumerate(self.seats.clients)}
-        rows = []
-        for record in self.result.records:
-            if record.status in ("open", "faulty") and record.purpose.startswith("test"):
-                rows.append(np.zeros(len(column)))
-                rows[-1][[column[client] for client in record.members]] = record.weights
-        return rows
+        return opened_rows(self.result, self.seats.clients)
 
     def halts(self, kept: int, promised: int) -> str:
         """Why the run may not go on after it; empty if it may.
@@ -135,6 +131,17 @@ class ScreeningRound:
             if untested:
                 warnings.append(f"{what}: {', '.join(untested)}")
         return tuple(warnings)
+
+
+def opened_rows(result: RoundResult, clients: Sequence[str]) -> list[FloatArray]:
+    """float64[clients] each: the real rows of the test sums of a round that were opened, used or not."""
+    column = {client: j for j, client in enumerate(clients)}
+    rows = []
+    for record in result.records:
+        if record.status in ("open", "faulty") and record.purpose.startswith("test"):
+            rows.append(np.zeros(len(column)))
+            rows[-1][[column[client] for client in record.members]] = record.weights
+    return rows
 
 
 def training_round(
@@ -279,7 +286,7 @@ def screening_round(
     sums = taken.sums.sums
     # An outcome speaks about those whose models are in the sum, not about those who were to be in it.
     seen = shown(taken.sums)
-    seats = _real_grouping(grouping, sums, seen)
+    seats = real_grouping(grouping, sums, seen)
     faulty = {group for fault in taken.sums.faults if fault.erases for group in fault.groups}
     faulty |= {one.group for one in sums if one.faults and one.total is None}
     # Nothing shows that a struck sum has the vectors that its members would have given later: it is no hearing of them.
@@ -314,7 +321,8 @@ def screening_round(
     elif not decision.halt:
         out = look.sits_out(decision, decoding)
         kept = tuple(client for client in decision.kept if client in set(present) - out)
-    updated, note = _revealed_mean(federation, parameters, sums, seats, kept, found, decoding)
+    combined = decoding.after_test != "negative-groups"
+    updated, note = revealed_mean(federation, parameters, sums, seats, kept, clean=found.clean, combined=combined)
     result = taken.result(updated, (*lost, *note))
     if kept and decoding.after_test in ("same-round", "largest-sum"):
         result = _one_more_sum(federation, parameters, result, sums, seats, kept, decoding, round=round, seen=seen)
@@ -331,7 +339,7 @@ def screening_round(
     )
 
 
-def _real_grouping(grouping: Grouping, sums: Sequence[GroupSum], seen: Collection[int]) -> Grouping:
+def real_grouping(grouping: Grouping, sums: Sequence[GroupSum], seen: Collection[int]) -> Grouping:
     """The same seats, with the members that each opened sum is really over; rows of sums that nobody has seen stay."""
     rows = grouping.rows[: len(sums)].copy()
     column = {client: j for j, client in enumerate(grouping.clients)}
@@ -373,34 +381,48 @@ def _silent(
     return reasons
 
 
-def _revealed_mean(
+def revealed_mean(
     federation: Federation,
     parameters: Parameters,
     sums: Sequence[GroupSum],
     grouping: Grouping,
     kept: Sequence[str],
-    found: Measured,
-    decoding: DecodeSettings,
+    *,
+    clean: BoolArray | None = None,
+    combined: bool = True,
 ) -> tuple[Parameters, tuple[str, ...]]:
-    """A mean of kept clients from sums that are open already, so that it reveals nothing more, and a note."""
+    """A mean of kept clients from sums that are open already, so that it reveals nothing more.
+
+    Args:
+        federation: For the weights.
+        parameters: The global model at the start of the round.
+        sums: Of the groups, in the order of the rows; those that are not open are left out.
+        grouping: With the members that each opened sum is really over.
+        kept: Whose mean it is to be.
+        clean: bool[groups]: which groups have tested negative, one bit a group; None of graded evidence.
+        combined: Whether sums may be combined, so that others cancel; else only clean groups are taken.
+
+    Returns:
+        The model, and a note where it stayed as it was.
+    """
     opened = [i for i, one in enumerate(sums) if one.total is not None]
     if not opened or not kept:
         return parameters, ()
     best = None
-    if decoding.after_test != "negative-groups":
+    if combined:
         column = {client: j for j, client in enumerate(grouping.clients)}
         target = np.zeros(len(grouping.clients))
         rows = real_rows(federation, grouping)[opened]
         for client in kept:
             if rows[:, column[client]].any():
                 target[column[client]] = federation.weight(client)
-        best = _nearest(rows, target, subtract=found.clean is None) if target.any() else None
+        best = _nearest(rows, target, subtract=clean is None) if target.any() else None
     if best is not None:
         coefficients = {i: float(b) for i, b in zip(opened, best.coefficients, strict=True) if b}
-    elif found.clean is not None:
-        clean = [i for i in opened if found.clean[i]]
-        coefficients = dict.fromkeys(clean, 1.0 / max(sum(sums[i].weight for i in clean), 1))
-        if not clean:
+    elif clean is not None:
+        negative = [i for i in opened if clean[i]]
+        coefficients = dict.fromkeys(negative, 1.0 / max(sum(sums[i].weight for i in negative), 1))
+        if not negative:
             return parameters, ("no group is clean, the global model stays as it was",)
     else:
         return parameters, (

@@ -118,6 +118,7 @@ def test_row(screened: ScreeningRound, number: int, malicious: Collection[str] |
         design=grouping.design.name,
         groups=groups,
         power=_power(screened),
+        opened_for=screened.opened_for,
         coefficients=()
         if grouping.coefficients is None
         else tuple(tuple(grouping.factors(i)[client] for client in group) for i, group in enumerate(groups)),

@@ -12,6 +12,7 @@ import logging
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -25,9 +26,11 @@ from fedgt.errors import FedGTError, RunHaltedError, SpecError
 from fedgt.federation.agenda import Agenda
 from fedgt.federation.checks import check_plan, check_test
 from fedgt.federation.conduct import judged, made_to_wait
+from fedgt.federation.first_look import FirstLook
 from fedgt.federation.history import History, Witness
 from fedgt.federation.liars import parting
 from fedgt.federation.local import LocalClients
+from fedgt.federation.on_suspicion import round_on_suspicion
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.recorder import Recorder, opened
 from fedgt.federation.rfa import rfa_round
@@ -155,7 +158,14 @@ class FederationRun:
         if rounds < 1:
             raise SpecError(f"{rounds} rounds; at least 1 is needed")
         self._agenda = Agenda.of(test_rounds, rounds, self.screen, self.decode)
-        self._standing = Standing.of(self.screen, self.decode, rounds=rounds, tested=validation is not None)
+        self._standing = Standing.of(
+            self.screen,
+            self.decode,
+            rounds=rounds,
+            tested=validation is not None,
+            # Clients may know the seed of a real run, and nobody is to know in which rounds a test is drawn.
+            secret=secrets.randbits(128) if witness is None else seed,
+        )
         if unknown := sorted(self._excluded - set(samples)):
             raise SpecError(f"excluded from the beginning, but no client: {', '.join(unknown)}")
         if validation is None and grouping is not None:
@@ -323,7 +333,7 @@ class FederationRun:
         state = self.state
         self._recorder.asks(coming)
         self._ask_ahead(coming.round + 1)
-        result, screening = self._round(coming, state)
+        result, screening, look = self._round(coming, state)
         if self._local is not None and not result.secure_sums:
             self._local.require_some(coming.members, coming.round)
         parameters = result.parameters
@@ -334,10 +344,10 @@ class FederationRun:
         halted = ""
         missing = () if screening is None else screening.missing
         state, liars, told = judged(state, coming, result, self.decode, missing)
+        if self._standing is not None and coming.purpose == "test":
+            state = self._standing.held(state, result, screening, look)
         if screening is not None:
-            if self._standing is not None:
-                state, screening = self._standing.after(state, screening)
-            else:
+            if self._standing is None:
                 state, screening = self._agenda.after(
                     state, screening, self.federation, first=self.grouping, seed=self.seed
                 )
@@ -359,7 +369,7 @@ class FederationRun:
         self._state = state
         step = Step(
             round=coming.round,
-            purpose=coming.purpose,
+            purpose="training" if coming.purpose == "test" and screening is None else coming.purpose,
             members=coming.members,
             parameters=parameters,
             result=result,
@@ -449,18 +459,18 @@ class FederationRun:
             run = self.federation.run
             transport.prekeys.request = PrekeyRequest(run=run, round=number, groups=groups) if groups else None
 
-    def _round(self, coming: Coming, state: RunState) -> tuple[RoundResult, ScreeningRound | None]:
+    def _round(self, coming: Coming, state: RunState) -> tuple[RoundResult, ScreeningRound | None, FirstLook | None]:
         if self.rfa is not None:
             who = coming.members
-            return rfa_round(self.federation, coming.parameters, round=coming.round, members=who, rfa=self.rfa), None
+            return (
+                rfa_round(self.federation, coming.parameters, round=coming.round, members=who, rfa=self.rfa),
+                None,
+                None,
+            )
         if coming.purpose != "test" or state.grouping is None or self.validation is None:
-            return self._training(coming, state), None
-        screening = screening_round(
-            self.federation,
-            coming.parameters,
-            round=coming.round,
-            grouping=state.grouping,
-            present=coming.members,
+            return self._training(coming, state), None, None
+        screened = partial(
+            screening_round,
             validation=self.validation,
             screen=self.screen,
             decoding=self.decode,
@@ -469,10 +479,29 @@ class FederationRun:
             missing=state.suspicions.missing,
             before=state.decided,
             seed=self.seed,
-            look=None if self._standing is None else self._standing.look(state),
             last=self._agenda.ends_with(coming.round, state, self._recorder.last(state)),
         )
-        return screening.result, screening
+        every = self._standing
+        look = None if every is None else every.look(state)
+        how: dict[str, Any] = {"round": coming.round, "grouping": state.grouping, "present": coming.members}
+        if every is None or look is None or not every.on_suspicion:
+            screening = screened(self.federation, coming.parameters, **how, look=look)
+            return screening.result, screening, None
+        found = round_on_suspicion(
+            self.federation,
+            coming.parameters,
+            **how,
+            validation=self.validation,
+            layer=self.screen.layer,
+            look=look,
+            before=state.looks,
+            at_once=every.at_once(state),
+            drawn=every.drawn(coming.round),
+            screening=screened,
+        )
+        if found.reason:
+            _log.info("round %d opens all sums: %s", coming.round, found.reason)
+        return found.result, found.screening, found.look
 
     @property
     def _least(self) -> int:

@@ -11,6 +11,7 @@ from fedgt._version import __version__
 from fedgt.design import Design
 from fedgt.errors import SpecError
 from fedgt.evidence import STORED
+from fedgt.federation.first_look import FirstLook
 from fedgt.federation.liars import Suspicions
 from fedgt.federation.silence import Silences
 from fedgt.federation.state import RunState
@@ -55,6 +56,7 @@ class SavedRun:
             "revealed": (),
             "decided": None,
             "suspicions": Suspicions(),
+            "looks": (),
         }
         return replace(self, between={**self.between, **nothing})
 
@@ -78,7 +80,7 @@ class SavedRun:
         return found
 
 
-_CLASSES = (SavedRun, Verdict, Exclusion, Grouping, Design, Suspicions, Silences, *STORED)
+_CLASSES = (SavedRun, Verdict, Exclusion, Grouping, Design, Suspicions, Silences, FirstLook, *STORED)
 _BETWEEN = tuple(field.name for field in fields(RunState) if field.name != "ledger")
 
 

@@ -4,17 +4,25 @@ In every round the same sums are taken, so that the account of all test rows tog
 round is judged by itself. What may be spent on false alarms over a run is a setting: half of it on the first test, the rest
 in equal parts on the others. The prior probability of an attack is a half in the first test; over all others together it is
 the same, so that it is small in each.
+
+On suspicion a round begins with a few of these sums, and is a test only if something is not as it was in the rounds before
+(`fedgt.federation.on_suspicion`).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from fedgt.errors import SpecError
+from fedgt.federation.first_look import FirstLook, remembered
 from fedgt.federation.look import Look
-from fedgt.federation.round import ScreeningRound
+from fedgt.federation.round import ScreeningRound, opened_rows
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
 from fedgt.federation.state import RunState
+from fedgt.federation.sums import RoundResult
+
+_LOTS = 8
+"""A stream of randomness of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,15 +33,26 @@ class Standing:
         rounds: How many rounds the run has.
         screen: How groups are tested.
         decode: How suspects are named.
+        secret: Decides in which rounds a test is drawn; who knows it knows them.
     """
 
     rounds: int
     screen: ScreenSettings
     decode: DecodeSettings
+    secret: int = field(repr=False)
 
     @classmethod
-    def of(cls, screen: ScreenSettings, decode: DecodeSettings, *, rounds: int, tested: bool) -> "Standing | None":
+    def of(
+        cls, screen: ScreenSettings, decode: DecodeSettings, *, rounds: int, tested: bool, secret: int
+    ) -> "Standing | None":
         """The schedule of a run; None where the settings ask for another one.
+
+        Args:
+            screen: How groups are tested.
+            decode: How suspects are named.
+            rounds: How many rounds the run has.
+            tested: Whether there is a validation set.
+            secret: Of the server alone; of a simulation its seed.
 
         Raises:
             SpecError: If there is none.
@@ -42,9 +61,10 @@ class Standing:
             return None
         if not tested:
             raise SpecError(
-                "screen.schedule = 'every-round' tests groups with a validation set: give one, or leave the schedule out"
+                f"screen.schedule = {screen.schedule!r} tests groups with a validation set: give one, or leave the schedule "
+                "out"
             )
-        return cls(rounds=rounds, screen=screen, decode=decode)
+        return cls(rounds=rounds, screen=screen, decode=decode, secret=secret)
 
     def error(self, test: int) -> float:
         """The probability of a false alarm that a test may have, from 1: all of them together have that of the settings."""
@@ -64,21 +84,67 @@ class Standing:
         """How the next test is held and judged."""
         return replace(self.judging(state.tests), opened=state.revealed, aside=asked_still(state), odd=state.odd)
 
-    def after(self, state: RunState, screening: ScreeningRound) -> tuple[RunState, ScreeningRound]:
-        """The state after a test; the next round has one, too, with the same members of every group that was opened."""
-        known = {row.tobytes(): row for row in (*state.revealed, *screening.opened_rows)}
+    @property
+    def on_suspicion(self) -> bool:
+        """Whether a round may do with a few sums."""
+        return self.screen.schedule == "on-suspicion"
+
+    def drawn(self, round: int) -> bool:
+        """Whether the lot makes a round a test."""
+        rng = np.random.default_rng([self.secret, _LOTS, round])
+        return float(rng.random()) < self.screen.unannounced
+
+    def at_once(self, state: RunState) -> str:
+        """Why the next round opens all sums from the beginning; empty where it may begin with a few."""
+        if not state.looks:
+            return (
+                "it is the first test"
+                if not state.tests
+                else "the last test has left something open, or named somebody"
+            )
+        if state.waiting:
+            return f"{', '.join(sorted(state.waiting))} wait for a test"
+        if state.suspicions.unexplained(state.excluded):
+            return "somebody has broken the rules of the secure sums, and it is not known who"
+        return ""
+
+    def held(
+        self, state: RunState, result: RoundResult, screening: ScreeningRound | None, look: FirstLook | None
+    ) -> RunState:
+        """The state after a round; the next one has the same members of every group that was opened.
+
+        Args:
+            state: Before it.
+            result: What was opened.
+            screening: The test; None where a few sums were enough.
+            look: What the first sums have shown; None where all sums are opened in every round, or they do not say.
+        """
+        assert state.grouping is not None  # noqa: S101 - there are groups wherever there are tests
+        seats = state.grouping if screening is None else screening.seats
+        known = {row.tobytes(): row for row in (*state.revealed, *opened_rows(result, seats.clients))}
+        calm = look is not None and (screening is None or _calm(screening, state, look))
+        looks = () if look is None or not calm else remembered([one for one in state.looks if look.follows(one)], look)
+        after = replace(state, revealed=tuple(known.values()), next_test=state.round + 1, grouping=seats, looks=looks)
+        if screening is None:
+            return after
         heard = screening.measured.evidence is not None
         odd = {one.client for one in screening.exclusion.verdicts if one.verdict == "suspicious"}
-        after = replace(
-            state,
-            revealed=tuple(known.values()),
+        return replace(
+            after,
             # A first test that says nothing is none: its policies and its share of the false alarms are for the next one.
             tests=state.tests + int(heard),
             odd=frozenset(odd) if heard and not state.tests else state.odd,
-            next_test=state.round + 1,
-            grouping=screening.seats,
         )
-        return after, screening
+
+
+def _calm(screening: ScreeningRound, state: RunState, look: FirstLook) -> bool:
+    """Whether a test leaves nothing open: then its first sums are what later ones are compared with."""
+    if screening.measured.evidence is None or screening.exclusion.halt or screening.exclusion.excluded:
+        return False
+    clients = screening.seats.clients
+    seen = {clients[j] for j in np.flatnonzero(look.rows.any(axis=0)).tolist()}
+    kept = [one for one in screening.exclusion.verdicts if one.client in seen]
+    return all(one.verdict == "keep" or (one.verdict == "suspicious" and one.client in state.odd) for one in kept)
 
 
 def asked_still(state: RunState) -> frozenset[str]:

@@ -70,9 +70,10 @@ mean of the groups that tested negative (binary screens only). `largest-sum`: on
 many kept clients as the promised r allows. `same-round`: the paper's behaviour, one more sum over all kept clients; the
 ledger refuses it below the promised r."""
 
-Schedule = Literal["first", "every-round"]
+Schedule = Literal["first", "every-round", "on-suspicion"]
 """When groups are tested. `first`: once, and again only while clients stay undecided. `every-round`: in every round, over
-the same sums; the global model is made after the verdict, without whoever is named."""
+the same sums; the global model is made after the verdict, without whoever is named. `on-suspicion`: the same, but a round
+begins with a few of these sums, and the others are opened only if something is not as it was in the rounds before."""
 
 _MOST_SETS_BY_MARGINS = 300_000
 """Sets that are scored by margins, at some 60 microseconds each."""
@@ -131,14 +132,22 @@ class ScreenSettings(Options):
     schedule: Schedule = Field(
         "first",
         description="When groups are tested. `first`: in `round`, and again while clients stay undecided. `every-round`: "
-        "always, before the global model is made, so that later attackers are found, too; see docs/standing-tests.md.",
+        "always, before the global model is made, so that later attackers are found, too. `on-suspicion`: the same, with "
+        "few sums in a round that is like those before it; see docs/standing-tests.md.",
+    )
+    unannounced: float = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description="With tests on suspicion: the probability that a round is a test although nothing in it is suspicious, "
+        "by a lot that no client knows. Raise it where attackers may know what is looked at; such a test opens all sums.",
     )
     false_exclusions: float = Field(
         0.05,
         gt=0,
         lt=1,
-        description="With a test in every round: the probability that honest clients are left out over a whole run in which "
-        "nobody attacks, if the assumptions of the evidence hold.",
+        description="With a test in every round, or on suspicion: the probability that honest clients are left out over a "
+        "whole run in which nobody attacks, if the assumptions of the evidence hold.",
     )
     round: int = Field(1, ge=1, description="The round in which groups are tested, from 1.")
     most_rounds: int = Field(
@@ -176,14 +185,15 @@ class ScreenSettings(Options):
                 f"screen.utility = {self.utility!r} is not for graded evidence, which looks at the validation loss: leave "
                 "it out, or set screen.kind = 'clusters' for one bit a group"
             )
-        if self.schedule == "every-round" and self.kind != "graded":
+        if self.schedule != "first" and self.kind != "graded":
             raise ValueError(
-                f"screen.schedule = 'every-round' needs graded evidence, and screen.kind = {self.kind!r}: take "
+                f"screen.schedule = {self.schedule!r} needs graded evidence, and screen.kind = {self.kind!r}: take "
                 "screen.kind = 'graded', or screen.schedule = 'first'"
             )
-        if self.schedule == "every-round" and self.round != 1:
+        if self.schedule != "first" and self.round != 1:
             raise ValueError(
-                f"screen.schedule = 'every-round' begins in round 1, and screen.round = {self.round}: leave screen.round out"
+                f"screen.schedule = {self.schedule!r} begins in round 1, and screen.round = {self.round}: leave "
+                "screen.round out"
             )
         if self.utility == "recall" and self.source_label is None:
             raise ValueError(

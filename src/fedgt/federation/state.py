@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
+from fedgt.federation.first_look import FirstLook
 from fedgt.federation.liars import Suspicions
 from fedgt.federation.round import ScreeningRound
 from fedgt.federation.silence import Silences
@@ -39,6 +40,7 @@ class RunState:
         silences: Who has left the sums of the last rounds by itself, and when.
         waiting: Who does not train until a test hears it.
         odd: With a test in every round: whom the first one found suspicious.
+        looks: With tests on suspicion: what the first sums of earlier rounds have shown, the latest last.
 
     Examples:
         >>> import numpy as np
@@ -70,6 +72,7 @@ class RunState:
     silences: Silences = field(default_factory=Silences)
     waiting: frozenset[str] = frozenset()
     odd: frozenset[str] = frozenset()
+    looks: tuple[FirstLook, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -202,6 +202,9 @@ class TestRow(_Row):
         (),
         description="By which whole number each member of `groups` multiplied its update; empty where all are 1.",
     )
+    opened_for: str = Field(
+        "", description="With tests on suspicion: why all sums of this round were opened; otherwise empty."
+    )
 
 
 class RunResult(_Row):

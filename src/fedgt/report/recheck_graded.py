@@ -58,7 +58,8 @@ def _compared(
     rows = result["tests"]
     evidence: list[SetEvidence] = []
     before: Exclusion | None = None
-    every = Standing.of(screen, decoding, rounds=result["rounds_planned"] or len(result["rounds"]), tested=True)
+    rounds = result["rounds_planned"] or len(result["rounds"])
+    every = Standing.of(screen, decoding, rounds=rounds, tested=True, secret=0)  # nothing is drawn again
     told, known = 0, 0
     largest, wrong, other = 0.0, [], []
     for test, row in zip(tests, rows, strict=True):

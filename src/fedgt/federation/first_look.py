@@ -1,0 +1,186 @@
+"""What the first sums of a round show beside those of earlier rounds, and whether that is reason enough to open more.
+
+Nobody is accused by it: a few sums do not say who it is. They say whether a round is as the rounds before it were. Three
+things are compared with the rounds before, each for every class of the classification layer:
+
+- the **spread** between the group means: some clients have begun to push otherwise than the others;
+- the **turn** of the mean update: the same push in every group, which no difference between groups shows;
+- the **rise** of the loss on the validation set.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedgt.evidence import class_losses, usable_scores
+from fedgt.federation.measure import GroupMeans, by_class
+from fedgt.federation.participants import Validation
+from fedgt.types import FloatArray, Parameters, frozen
+
+_WIDER, _BY_CHANCE = 0.7, 3.0
+"""Nats: a spread this much above the widest before, by a factor of two in its square; and so many standard deviations of
+what chance alone does to it where there are few inputs."""
+
+_TURNED, _MORE_TURNED = 0.3, 1.5
+"""One minus the cosine, and how many times the most before."""
+
+_RISEN, _MORE_RISEN = 0.15, 1.5
+"""Nats of the loss of a class, and how many times the most before."""
+
+_LITTLE_LOSS = 0.01
+"""Nats: a loss below it is as good as none, whatever it was before."""
+
+_RECENT, _TESTED = 5, 2
+"""So many rounds are remembered: the latest, and the latest in which all sums were opened and nobody was suspected. The
+first follow what is usual. The others do not get used to an attack that was overlooked once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FirstLook:
+    """What the first sums of a round show.
+
+    Attributes:
+        rows: float64[groups, clients], the real weights in the sums that were looked at.
+        spread: float64[classes], the weighted mean of the squared distances of the group means from their mean.
+        freedom: float64[classes], by how many independent numbers each spread is known.
+        direction: float64[classes, inputs], the mean update; empty where it is not needed any more.
+        turn: The largest of one minus the cosine between the mean updates of this round and the one before, over the
+            classes; NaN where there is none before.
+        rise: The largest rise of the logarithm of the loss of a class in this round; NaN where it cannot be said.
+        tested: Whether all sums of the round were opened, and nobody is suspected.
+    """
+
+    rows: FloatArray
+    spread: FloatArray
+    freedom: FloatArray
+    direction: FloatArray
+    turn: float
+    rise: float
+    tested: bool = False
+
+    def __post_init__(self) -> None:
+        """Freeze."""
+        for name in ("rows", "spread", "freedom", "direction"):
+            object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
+
+    def follows(self, other: "FirstLook") -> bool:
+        """Whether it is about the same sums of the same clients."""
+        return np.array_equal(self.rows, other.rows)
+
+
+def first_look(
+    rows: FloatArray,
+    means: GroupMeans,
+    moved: Parameters,
+    *,
+    layer: str,
+    validation: Validation,
+    before: Sequence[FirstLook] = (),
+) -> FirstLook:
+    """Look at the first sums of a round.
+
+    Args:
+        rows: float64[groups, clients], the real weights in the sums.
+        means: Of these groups, without who was set aside.
+        moved: The global model that the first sums give.
+        layer: The classification layer.
+        validation: The server's validation set.
+        before: The looks at earlier rounds, the latest last.
+    """
+    start = means.start
+    updates = [by_class(np.asarray(one[layer], dtype=np.float64)[None])[0] for one in means.updates if one is not None]
+    weights = np.array(
+        [row.sum() for row, one in zip(means.rows, means.updates, strict=True) if one is not None], dtype=np.float64
+    )
+    step = by_class((np.asarray(moved[layer], dtype=np.float64) - np.asarray(start[layer], dtype=np.float64))[None])[0]
+    step = step.reshape(len(step), -1)
+    spread, freedom = np.zeros(len(step)), np.ones(len(step))
+    if len(updates) > 1:
+        stacked = np.array(updates).reshape(len(updates), len(step), -1)
+        shares = weights / weights.sum()
+        centre = np.einsum("g,gcf->cf", shares, stacked)
+        by_input = np.einsum("g,gcf->cf", shares, (stacked - centre) ** 2)
+        spread, freedom = by_input.sum(axis=1), _freedom(by_input, comparisons=len(updates) - 1)
+    last = before[-1].direction if before else np.zeros((0, 0))
+    return FirstLook(
+        rows=rows,
+        spread=spread,
+        freedom=freedom,
+        direction=step,
+        turn=_turn(step, last),
+        rise=_rise(start, moved, validation),
+    )
+
+
+def reason_to_open_more(look: FirstLook, before: Sequence[FirstLook]) -> str:
+    """What is not as it was in the rounds before, in words; empty if all is.
+
+    Args:
+        look: At this round.
+        before: At earlier rounds, the latest last, at least one.
+    """
+    if not (np.isfinite(look.spread).all() and np.isfinite(look.rise)):
+        return "the first sums give no finite model"
+    recent, tested = before[-_RECENT:], [one for one in before if one.tested][-_TESTED:]
+    for known in (recent, tested):
+        if not known:
+            continue
+        widest = np.max([one.spread for one in known], axis=0)
+        tiny = np.finfo(float).tiny
+        wider = np.log(np.maximum(look.spread, tiny)) - np.log(np.maximum(widest, tiny))
+        # What is known of this round is not asked: whoever pushes along one input only would be granted more chance.
+        freedom = np.min([one.freedom for one in known], axis=0)
+        worst = int((wider - np.maximum(_WIDER, _BY_CHANCE * np.sqrt(4.0 / freedom))).argmax())
+        if wider[worst] > max(_WIDER, _BY_CHANCE * np.sqrt(4.0 / freedom[worst])):
+            return (
+                f"the groups differ in class {worst} by {np.exp(wider[worst] / 2):.1f} times the most of earlier rounds"
+            )
+        turned = max((one.turn for one in known if np.isfinite(one.turn)), default=0.0)
+        if look.turn > max(_TURNED, _MORE_TURNED * turned):
+            return f"the mean update has turned (1 - cosine = {look.turn:.2f}, {turned:.2f} at most before)"
+        risen = max(one.rise for one in known)
+        if look.rise > max(_RISEN, _MORE_RISEN * risen):
+            return f"the loss of a class has risen by {100 * np.expm1(look.rise):.0f} %"
+    return ""
+
+
+def remembered(before: Sequence[FirstLook], look: FirstLook) -> tuple[FirstLook, ...]:
+    """The looks that later rounds are compared with."""
+    older = [replace(one, direction=np.zeros((0, 0))) for one in before]
+    kept = {id(one) for one in [*older[1 - _RECENT :], *[one for one in older if one.tested][-_TESTED:]]}
+    return (*(one for one in older if id(one) in kept), look)
+
+
+def _freedom(by_input: FloatArray, *, comparisons: int) -> FloatArray:
+    """float64[classes]: the degrees of freedom of a sum of squares over inputs that vary differently (Satterthwaite 1946).
+
+    Args:
+        by_input: float64[classes, inputs], the squares that are summed.
+        comparisons: How many independent differences each is made of; their chance makes inputs look more different.
+    """
+    squares = (by_input**2).sum(axis=1)
+    total = by_input.sum(axis=1)
+    even = np.divide(total**2, squares, out=np.ones(len(total)), where=squares > 0)
+    return np.maximum(1.0, even * (comparisons + 2))
+
+
+def _turn(step: FloatArray, last: FloatArray) -> float:
+    if step.shape != last.shape:
+        return float("nan")
+    lengths = np.linalg.norm(step, axis=1) * np.linalg.norm(last, axis=1)
+    moving = lengths > 0
+    if not moving.any():
+        return 0.0
+    return float((1.0 - (step * last).sum(axis=1)[moving] / lengths[moving]).max())
+
+
+def _rise(start: Parameters, moved: Parameters, validation: Validation) -> float:
+    scored = [np.asarray(validation.logits(one), dtype=np.float64) for one in (start, moved)]
+    used = usable_scores(scored, np.asarray(validation.labels))
+    if not len(used.labels) or any(one is None or not np.isfinite(one).all() for one in used.models):
+        return float("nan")
+    before, after = (class_losses(one, used.labels) for one in used.models if one is not None)
+    there = np.isin(np.arange(len(before)), used.labels)
+    rises = np.log(after[there] + _LITTLE_LOSS) - np.log(before[there] + _LITTLE_LOSS)
+    return float(rises.max())

@@ -1,0 +1,224 @@
+"""Tests on suspicion: a quiet round opens few sums, and whoever attacks later is named in that round all the same."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedgt import DecodeSettings, FederationRun, ScreenSettings, TrainedModel
+from fedgt.errors import SpecError
+from fedgt.experiment import make_spec, run, run_into
+from fedgt.experiment.batch import run_batch
+from fedgt.federation import Step
+from fedgt.federation.schedule import Standing
+from fedgt.train import load
+from fedgt.types import Parameters
+from small_run import ATTACKERS, NAMES, START, made
+
+NEVER = ScreenSettings(schedule="on-suspicion", unannounced=0.0)
+ALWAYS = ScreenSettings(schedule="on-suspicion", unannounced=1.0)
+
+
+@dataclass
+class Sleeper:
+    """Honest until a round."""
+
+    name: str
+    wakes: int = 99
+    attackers: frozenset[str] = frozenset(ATTACKERS)
+    later: float | None = None
+    named: int = 99
+    times: float = 1.0
+
+    def train(self, parameters: Parameters, *, round: int) -> TrainedModel:
+        rng = np.random.default_rng([round, NAMES.index(self.name)])
+        moved = 0.3 * np.eye(4, 6) + rng.normal(0, 0.01, (4, 6))
+        if self.name in self.attackers and round >= self.wakes:
+            moved[[2, 3]] = self.times * moved[[3, 2]]
+            if self.later is not None and round > self.named:
+                moved = rng.normal(0, self.later, (4, 6))
+        weight = np.asarray(parameters["weight"])
+        return TrainedModel(parameters={"weight": weight + moved, "bias": parameters["bias"]}, samples=10)
+
+
+def sites(wakes: int = 99, **how: Any) -> dict[str, Any]:
+    return {name: Sleeper(name, wakes=wakes, **how) for name in NAMES}
+
+
+def watched(who: Mapping[str, Any] | None = None, **changes: Any) -> FederationRun:
+    return made(who or sites(), **({"rounds": 5, "screen": NEVER} | changes))
+
+
+def held(run: FederationRun) -> list[Step]:
+    return list(run.rounds(START))
+
+
+def opened(step: Step) -> set[tuple[str, ...]]:
+    return {record.members for record in step.result.records if record.status == "open"}
+
+
+def harm(parameters: Parameters) -> float:
+    weight = np.asarray(parameters["weight"])
+    return float(abs(weight[2, 3] + weight[3, 2]) / abs(weight[0, 0]))
+
+
+def test_where_nobody_attacks_only_the_first_round_opens_all_sums() -> None:
+    run = watched()
+    steps = held(run)
+    assert [step.purpose for step in steps] == ["test", *["training"] * 4]
+    assert len(opened(steps[0])) == 10
+    few = opened(steps[1])
+    assert len(few) == 3
+    assert set(NAMES) == {client for members in few for client in members}
+    assert all(opened(step) == few for step in steps[1:])
+    assert few < opened(steps[0])
+    assert [row.round for row in run.result().tests] == [1]
+    assert [row.secure_sums for row in run.result().rounds] == [10, 3, 3, 3, 3]
+
+
+def test_the_model_of_a_quiet_round_is_nearly_the_mean_of_everybody() -> None:
+    tested, plain = held(watched()), held(made(sites(), validation=None, rounds=5))
+    for one, other in zip(tested, plain, strict=True):
+        np.testing.assert_allclose(one.parameters["weight"], other.parameters["weight"], atol=0.02)
+
+
+@pytest.mark.parametrize("wakes", [2, 4])
+def test_sleepers_are_named_in_the_round_they_wake_and_their_poison_is_in_no_model(wakes: int) -> None:
+    run = watched(sites(wakes))
+    steps = held(run)
+    assert [set(step.excluded) for step in steps] == [ATTACKERS if step.round >= wakes else set() for step in steps]
+    assert all(harm(step.parameters) < 0.1 for step in steps)
+    assert harm(held(made(sites(wakes), rounds=5))[-1].parameters) > 0.1  # the harm that is measured is real
+    why = {row.round: row.opened_for for row in run.result().tests}
+    assert why[wakes]
+    assert "earlier rounds" in why[wakes] or "turned" in why[wakes] or "loss" in why[wakes]
+
+
+def test_one_attacker_in_each_first_sum_moves_no_difference_and_is_named_all_the_same() -> None:
+    few = opened(held(watched(rounds=2))[1])
+    assert len(few) == 3
+    taken: list[str] = []
+    for members in sorted(few):
+        taken.append(next(client for client in members if client not in taken and _alone(client, few)))
+    steps = held(watched(sites(3, attackers=frozenset(taken), times=6.0), rounds=4))
+    assert set(steps[2].excluded) == set(taken)
+    assert all(harm(step.parameters) < 0.1 for step in steps)
+
+
+def _alone(client: str, groups: set[tuple[str, ...]]) -> bool:
+    return sum(client in members for members in groups) == 1
+
+
+def test_after_an_exclusion_quiet_rounds_come_back_and_nothing_of_the_excluded_is_in_a_model() -> None:
+    runs = [held(watched(sites(3, later=later, named=3), rounds=7)) for later in (0.0, 100.0)]
+    for steps in runs:
+        assert [step.purpose for step in steps] == ["test", "training", "test", "test", *["training"] * 3]
+        assert set(steps[-1].excluded) == ATTACKERS
+        assert all(len(opened(step)) < 10 for step in steps[4:])
+    for one, other in zip(*runs, strict=True):
+        np.testing.assert_allclose(one.parameters["weight"], other.parameters["weight"], rtol=0, atol=1e-7)
+
+
+def test_the_account_stays_as_it_is_after_the_first_round() -> None:
+    run = watched(sites(3))
+    accounts = []
+    for _ in run.rounds(START):
+        account = run.federation.ledger.account()
+        accounts.append((account.strict, account.cautious, account.with_training))
+    assert accounts == accounts[:1] * 5
+    assert accounts[0][1] is not None
+    assert accounts[0][1] >= 4
+
+
+def test_the_lot_opens_all_sums_of_a_round_in_which_nothing_is_suspicious() -> None:
+    run = watched(screen=ALWAYS)
+    steps = held(run)
+    assert [step.purpose for step in steps] == ["test"] * 5
+    assert {row.opened_for for row in run.result().tests[1:]} == {"it was drawn by lot"}
+    assert not steps[-1].excluded
+
+
+def test_nobody_can_work_out_the_lots_of_a_real_run_from_its_seed() -> None:
+    half = ScreenSettings(schedule="on-suspicion", unannounced=0.5)
+
+    def lots(run: FederationRun) -> list[bool]:
+        assert run._standing is not None
+        return [run._standing.drawn(number) for number in range(1, 200)]
+
+    one, other = (lots(watched(screen=half, seed=7)) for _ in range(2))
+    assert one != other
+    assert 60 < sum(one) < 140
+    again = [Standing.of(half, DecodeSettings(), rounds=3, tested=True, secret=5) for _ in range(2)]
+    assert [one.drawn(number) for one in again if one for number in range(9)] == 2 * [
+        again[0].drawn(number) for number in range(9) if again[0]
+    ]
+
+
+def test_who_is_away_costs_a_test_and_its_groups_are_not_asked_for_without_it() -> None:
+    steps = held(watched(rounds=6, present=lambda number: set(NAMES) - ({"c07"} if number in (3, 4) else set())))
+    assert [step.purpose for step in steps] == ["test", "training", "test", "training", "test", "training"]
+    every = opened(steps[0])
+    for step in steps[2:4]:
+        assert opened(step) <= {members for members in every if "c07" not in members}
+    assert "c07" not in steps[-1].excluded
+    assert not any(record.status == "refused" for step in steps for record in step.result.records)
+
+
+@pytest.mark.parametrize("stops", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+def test_a_run_that_is_resumed_ends_as_one_that_never_stopped(stops: int, tmp_path: Path) -> None:
+    whole = watched(sites(4), folder=tmp_path / "whole")
+    last = held(whole)[-1]
+    folder = tmp_path / "stopped"
+    first = watched(sites(4), folder=folder)
+    list(islice(first.rounds(START), stops))
+    first.close()
+    second = watched(sites(4), folder=folder, resume=True)
+    after = held(second)[-1]
+    np.testing.assert_array_equal(after.parameters["weight"], last.parameters["weight"])
+    same = [
+        one.result().model_dump(exclude={"cpu_seconds", "spec_hash", "aggregates", "rounds"}) for one in (whole, second)
+    ]
+    assert same[0] == same[1]
+
+
+def test_a_simulated_run_of_one_seed_is_the_same_with_and_without_masks_and_after_a_restart(tmp_path: Path) -> None:
+    spec = make_spec(
+        {
+            "privacy": 4,
+            "seed": 1001,
+            "federation": {"rounds": 4},
+            "attack": {"kind": "label-permutation", "malicious": 3, "first_round": 3},
+            "screen": {"schedule": "on-suspicion", "unannounced": 0.3},
+        }
+    )
+
+    class Stopped(Exception):
+        pass
+
+    def stop(finished: int, *_: Any) -> None:
+        if finished == 2:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        run_into(spec, tmp_path / "run", on_round=stop)
+    result = run_into(spec, tmp_path / "run", resume=True)
+    named = {client.id: client.decided_in for client in result.clients if client.excluded}
+    assert named == {client.id: 3 for client in result.clients if client.truth == "malicious"}
+    different = {"cpu_seconds"}
+    assert run(spec).model_dump(exclude=different) == result.model_dump(exclude=different)
+    (plain,) = run_batch([spec], data=load(spec.data.name, None), masks=False)
+    assert [row.purpose for row in plain.rounds] == [row.purpose for row in result.rounds]
+    assert [row.top1_accuracy for row in plain.rounds] == [row.top1_accuracy for row in result.rounds]
+
+
+def test_a_schedule_that_does_not_fit_is_refused_before_anybody_is_asked() -> None:
+    with pytest.raises(ValueError, match="needs graded evidence"):
+        ScreenSettings(schedule="on-suspicion", kind="clusters")
+    with pytest.raises(SpecError, match="leave out test_rounds"):
+        watched(test_rounds=[2])
+    with pytest.raises(SpecError, match="give one"):
+        made(validation=None, screen=NEVER)
