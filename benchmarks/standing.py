@@ -1,10 +1,10 @@
-"""What a test in every round finds: attackers that wake later, on MNIST and on the embedded digits, 15 clients.
+"""What tests in every round and on suspicion find: attackers that wake later, on MNIST and the embedded digits, 15 clients.
 
     FEDGT_DATA=<folder with MNIST/raw> python benchmarks/standing.py [part] [seeds] [first seed]
 
 Parts: `iid`, `dirichlet` and `digits` (1, 3 and 5 that wake in round 2, 5 or 9 of 10), `nobody` (30 rounds), `knowing`
 (attackers who know the schedule), and `noise` (of the model after exclusions; needs no data). Runs of one seed are paired:
-the same data, attackers and order of samples for both schedules, and for an oracle that leaves the attackers out from the
+the same data, attackers and order of samples for all schedules, and for an oracle that leaves the attackers out from the
 start. Rows go to docs/results/standing.csv (resumable). The seeds chose no constant.
 """
 
@@ -20,19 +20,20 @@ from scipy.stats import beta
 from fedgt.design import named_design
 from fedgt.experiment import ExperimentSpec, make_spec
 from fedgt.experiment.batch import run_batch
-from fedgt.privacy import best_in_span
+from fedgt.privacy import best_in_span, disclosed_share
 from fedgt.record import RunResult
 from fedgt.train import ImageData, load
 
 RESULTS: Final = Path(__file__).parent.parent / "docs" / "results" / "standing.csv"
-FIRST_SEED: Final = 2000
+FIRST_SEED: Final = 52_000
 COLUMNS: Final = (
     "spec_hash", "seed", "case", "method", "data", "partition", "rounds", "malicious_clients", "wakes_in", "named_in",
     "missed_clients", "falsely_excluded_clients", "falsely_in", "lost_rounds", "attack_accuracy_by_round_percent",
-    "top1_accuracy_by_round_percent", "sums_of_a_client", "share_mean", "privacy_strict", "privacy_cautious", "status",
-    "cpu_seconds",
+    "top1_accuracy_by_round_percent", "tests_in", "uploads_after_first", "share_after_first", "balanced",
+    "privacy_strict", "privacy_cautious", "status", "cpu_seconds",
 )  # fmt: skip
 METHODS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "on-suspicion": {"screen.schedule": "on-suspicion"},
     "every-round": {"screen.schedule": "every-round"},
     "first": {},
     "oracle": {"method": "oracle"},
@@ -100,7 +101,8 @@ def row_of(spec: ExperimentSpec, case: str, method: str, result: RunResult) -> d
     """One run."""
     malicious = [client for client in result.clients if client.truth == "malicious"]
     wrong = [client for client in result.clients if client.truth == "benign" and client.excluded]
-    uploads = [len(row.members) for row in result.aggregates if row.status == "open"]
+    later = len(result.rounds) - 1
+    uploads = sum(len(row.members) for row in result.aggregates if row.status == "open" and row.round > 1)
     lost = sum("is lost" in warning for warning in result.warnings)
 
     def percents(values: Sequence[float | None]) -> str:
@@ -126,13 +128,39 @@ def row_of(spec: ExperimentSpec, case: str, method: str, result: RunResult) -> d
         "lost_rounds": lost,
         "attack_accuracy_by_round_percent": percents([row.attack_accuracy for row in result.rounds]),
         "top1_accuracy_by_round_percent": percents([row.top1_accuracy for row in result.rounds]),
-        "sums_of_a_client": f"{sum(uploads) / len(result.clients) / max(1, len(result.rounds)):.2f}",
-        "share_mean": "" if result.privacy.share_mean is None else f"{result.privacy.share_mean:.3f}",
+        "tests_in": " ".join(str(row.round) for row in result.tests),
+        "uploads_after_first": f"{uploads / len(result.clients) / later:.3f}",
+        "share_after_first": f"{np.mean([share_of(result, number) for number in range(2, later + 2)]):.3f}",
+        "balanced": balanced(spec, result),
         "privacy_strict": result.privacy.strict,
         "privacy_cautious": result.privacy.cautious,
         "status": result.status,
         "cpu_seconds": f"{result.cpu_seconds:.1f}",
     }
+
+
+def opened(result: RunResult, number: int) -> list[tuple[str, ...]]:
+    """The members of each sum of a round."""
+    return [row.members for row in result.aggregates if row.round == number and row.status == "open"]
+
+
+def share_of(result: RunResult, number: int) -> float:
+    """The mean disclosed share of a client by the sums of one round."""
+    clients = [client.id for client in result.clients]
+    found = opened(result, number)
+    if not found:
+        return 0.0
+    share = disclosed_share(np.array([[int(one in members) for one in clients] for members in found]))
+    return 0.0 if share is None else share.mean
+
+
+def balanced(spec: ExperimentSpec, result: RunResult) -> bool:
+    """Whether each group of the first sums, the partition, holds equally many attackers: then no difference shows them."""
+    malicious = {client.id for client in result.clients if client.truth == "malicious"}
+    if spec.method != "fedgt" or not malicious:
+        return False
+    partition = [set(one) for one in opened(result, 1)[:3]]
+    return len({len(malicious & one) for one in partition}) == 1
 
 
 def rows(part: str, seeds: range) -> list[dict[str, Any]]:
@@ -176,43 +204,55 @@ def interval(right: int, of: int) -> str:
     return f"{100 * right / of:.0f} % ({100 * low:.0f} to {100 * high:.0f})"
 
 
+def at_the_end(row: Mapping[str, Any], key: str) -> float:
+    """The last of the values by round."""
+    last = str(row[key]).split()[-1]
+    return np.nan if last == "-" else float(last)
+
+
+def in_time(row: Mapping[str, Any], late: int) -> bool:
+    """Whether all attackers were named in the round they wake, or so many rounds after it."""
+    named = [99 if one == "-" else int(one) for one in str(row["named_in"]).split()]
+    return max(named, default=0) <= int(row["wakes_in"]) + late
+
+
 def table(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Markdown, one row a case."""
+    """Markdown, one row a case and schedule."""
     yield (
-        "| case | runs | all named in the round they wake | or the round after | attackers missed | honest clients excluded "
-        "| attack accuracy at the end: every round, first, oracle | rounds lost |"
+        "| case | schedule | runs | all named in the round they wake | or the round after | attackers missed "
+        "| honest clients excluded | attack accuracy at the end, % | accuracy, % | tests | uploads after round 1 "
+        "| mean share after round 1 |"
     )
-    yield "|---|---|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
     for case in dict.fromkeys(row["case"] for row in found):
-        of = {name: [row for row in found if row["case"] == case and row["method"] == name] for name in METHODS}
-        every = of["every-round"]
-        wakes, late = int(every[0]["wakes_in"]), [0, 0]
-        for row in every:
-            named = [99 if one == "-" else int(one) for one in row["named_in"].split()]
-            late = [late[k] + int(max(named, default=0) <= wakes + k) for k in (0, 1)]
-        ends = [
-            f"{np.mean([float(row['attack_accuracy_by_round_percent'].split()[-1]) for row in of[name]]):.1f}"
-            if of[name] and of[name][0]["attack_accuracy_by_round_percent"].split()[-1] != "-"
-            else "-"
-            for name in METHODS
-        ]
-        missed, wrong, lost = (
-            sum(int(row[key]) for row in every) for key in ("missed_clients", "falsely_excluded_clients", "lost_rounds")
-        )
-        attackers = sum(int(row["malicious_clients"]) for row in every)
-        n = len(every)
-        in_time = [interval(one, n) for one in late]
-        if case.startswith("one "):  # they wake one after the other
-            named_in = (
-                "in " + ", ".join(sorted(row["named_in"].split(), key=int))
-                for row in every
-                if not int(row["missed_clients"])
+        for name in METHODS:
+            of = [row for row in found if row["case"] == case and row["method"] == name]
+            if not of:
+                continue
+            attackers = sum(int(row["malicious_clients"]) for row in of)
+            missed, wrong = (sum(int(row[key]) for row in of) for key in ("missed_clients", "falsely_excluded_clients"))
+            named = [
+                f"{sum(in_time(row, late) for row in of)}" if attackers and name != "oracle" else "" for late in (0, 1)
+            ]
+            attack, top1 = (
+                float(np.mean([at_the_end(row, f"{key}_accuracy_by_round_percent") for row in of]))
+                for key in ("attack", "top1")
             )
-            in_time = ["; ".join(named_in), ""]
-        yield (
-            f"| {case} | {n} | {in_time[0]} | {in_time[1]} | {missed} of {attackers} | {wrong} "
-            f"| {', '.join(ends)} | {lost} |"
-        )
+            tests = float(np.mean([len(str(row["tests_in"]).split()) for row in of]))
+            uploads, share = (
+                float(np.mean([float(row[key]) for row in of])) for key in ("uploads_after_first", "share_after_first")
+            )
+            yield (
+                f"| {case} | {name} | {len(of)} | {named[0]} | {named[1]} | {missed} of {attackers} | {wrong} "
+                f"| {attack:.1f} | {top1:.1f} | {tests:.1f} | {uploads:.2f} | {share:.2f} |"
+            )
+    for name in ("on-suspicion", "every-round"):
+        several = [row for row in found if row["method"] == name and int(row["malicious_clients"]) >= 3]
+        if several:
+            even = [row for row in several if str(row["balanced"]) == "True"]
+            yield f"{name}, three or more attackers: {interval(sum(in_time(row, 1) for row in several), len(several))}"
+            if even:
+                yield f"of these with as many in each first sum: {interval(sum(in_time(row, 1) for row in even), len(even))}"
 
 
 def noise(draws: int = 40) -> Iterator[str]:

@@ -78,6 +78,24 @@ def test_over_flower_sleepers_are_named_in_the_round_they_wake_and_go_on_in_thei
     assert len({len(one.result.records) for one in rounds}) == 1
 
 
+def test_over_flower_a_quiet_round_opens_few_sums_and_sleepers_are_named_in_the_round_they_wake() -> None:
+    from fedgt import ScreenSettings
+
+    def sleeps(parameters: Any, round: int, context: Context) -> TrainedModel:
+        context.run_config = {**context.run_config, "malicious": "3,6,12" if round >= 3 else ""}
+        return app.train(parameters, round, context)
+
+    grid = InProcessGrid(client_app(sleeps), nodes(), CONFIG)
+    screen = ScreenSettings(schedule="on-suspicion", unannounced=0.0)
+    rounds = played(grid, CONFIG | {"rounds": 6}, grouping=None, screen=screen)
+    named = {"client-3", "client-6", "client-12"}
+    assert [set(one.excluded) for one in rounds] == [set(), set(), named, named, named, named]
+    # The first test cannot decide about some, so that the second round is a test, too.
+    assert [one.purpose for one in rounds] == [*["test"] * 4, "training", "training"]
+    every = len(rounds[0].result.records)
+    assert all(sum(record.status == "open" for record in one.result.records) < every for one in rounds[4:])
+
+
 FURTHER = {
     "eight clients, two poisoners": (
         CONFIG | {"clients": 8, "privacy": 3, "samples": 20, "malicious": "6,7", "rounds": 4},

@@ -1,9 +1,10 @@
 """What the first sums of a round show beside those of earlier rounds, and whether that is reason enough to open more.
 
-Nobody is accused by it: a few sums do not say who it is. They say whether a round is as the rounds before it were. Three
-things are compared with the rounds before, each for every class of the classification layer:
+Nobody is accused by it: a few sums do not say who it is. They say whether a round is as the rounds before it were. Four
+things are compared with the rounds before, for the classes of the classification layer:
 
 - the **spread** between the group means: some clients have begun to push otherwise than the others;
+- the spread **along** the mean update, where honest clients differ less: some push against the others, or not at all;
 - the **turn** of the mean update: the same push in every group, which no difference between groups shows;
 - the **rise** of the loss on the validation set.
 """
@@ -20,7 +21,7 @@ from fedgt.types import FloatArray, Parameters, frozen
 
 _WIDER, _BY_CHANCE = 0.7, 3.0
 """Nats: a spread this much above the widest before, by a factor of two in its square; and so many standard deviations of
-what chance alone does to it where there are few inputs."""
+what chance alone does to it, where it is made of few numbers."""
 
 _TURNED, _MORE_TURNED = 0.3, 1.5
 """One minus the cosine, and how many times the most before."""
@@ -43,7 +44,8 @@ class FirstLook:
     Attributes:
         rows: float64[groups, clients], the real weights in the sums that were looked at.
         spread: float64[classes], the weighted mean of the squared distances of the group means from their mean.
-        freedom: float64[classes], by how many independent numbers each spread is known.
+        along: The same along the mean update of each class, and for all classes together.
+        freedom: float64[classes + 1], by how many independent numbers each of these is known, `along` last.
         direction: float64[classes, inputs], the mean update; empty where it is not needed any more.
         turn: The largest of one minus the cosine between the mean updates of this round and the one before, over the
             classes; NaN where there is none before.
@@ -53,6 +55,7 @@ class FirstLook:
 
     rows: FloatArray
     spread: FloatArray
+    along: float
     freedom: FloatArray
     direction: FloatArray
     turn: float
@@ -95,17 +98,23 @@ def first_look(
     )
     step = by_class((np.asarray(moved[layer], dtype=np.float64) - np.asarray(start[layer], dtype=np.float64))[None])[0]
     step = step.reshape(len(step), -1)
-    spread, freedom = np.zeros(len(step)), np.ones(len(step))
+    spread, along, freedom = np.zeros(len(step)), 0.0, np.ones(len(step) + 1)
     if len(updates) > 1:
         stacked = np.array(updates).reshape(len(updates), len(step), -1)
         shares = weights / weights.sum()
-        centre = np.einsum("g,gcf->cf", shares, stacked)
-        by_input = np.einsum("g,gcf->cf", shares, (stacked - centre) ** 2)
-        spread, freedom = by_input.sum(axis=1), _freedom(by_input, comparisons=len(updates) - 1)
+        differences = stacked - np.einsum("g,gcf->cf", shares, stacked)
+        by_input = np.einsum("g,gcf->cf", shares, differences**2)
+        lengths = np.linalg.norm(step, axis=1)
+        unit = np.divide(step, lengths[:, None], out=np.zeros_like(step), where=lengths[:, None] > 0)
+        spread = by_input.sum(axis=1)
+        along = float(shares @ (np.einsum("gcf,cf->gc", differences, unit) ** 2).sum(axis=1))
+        comparisons = len(updates) - 1
+        freedom = np.append(_freedom(by_input, comparisons), max(1, comparisons * int((lengths > 0).sum())))
     last = before[-1].direction if before else np.zeros((0, 0))
     return FirstLook(
         rows=rows,
         spread=spread,
+        along=along,
         freedom=freedom,
         direction=step,
         turn=_turn(step, last),
@@ -120,21 +129,27 @@ def reason_to_open_more(look: FirstLook, before: Sequence[FirstLook]) -> str:
         look: At this round.
         before: At earlier rounds, the latest last, at least one.
     """
-    if not (np.isfinite(look.spread).all() and np.isfinite(look.rise)):
+    if not (np.isfinite(look.spread).all() and np.isfinite(look.along) and np.isfinite(look.rise)):
         return "the first sums give no finite model"
     recent, tested = before[-_RECENT:], [one for one in before if one.tested][-_TESTED:]
     for known in (recent, tested):
         if not known:
             continue
-        widest = np.max([one.spread for one in known], axis=0)
-        tiny = np.finfo(float).tiny
-        wider = np.log(np.maximum(look.spread, tiny)) - np.log(np.maximum(widest, tiny))
         # What is known of this round is not asked: whoever pushes along one input only would be granted more chance.
         freedom = np.min([one.freedom for one in known], axis=0)
-        worst = int((wider - np.maximum(_WIDER, _BY_CHANCE * np.sqrt(4.0 / freedom))).argmax())
-        if wider[worst] > max(_WIDER, _BY_CHANCE * np.sqrt(4.0 / freedom[worst])):
+        widest = np.max([np.append(one.spread, one.along) for one in known], axis=0)
+        wider = _logarithm(np.append(look.spread, look.along)) - _logarithm(widest)
+        limit = np.maximum(_WIDER, _BY_CHANCE * np.sqrt(2.0 / freedom * (1.0 + 1.0 / len(known))))
+        beyond = wider - limit
+        worst = int(beyond[:-1].argmax())
+        if beyond[worst] > 0:
             return (
                 f"the groups differ in class {worst} by {np.exp(wider[worst] / 2):.1f} times the most of earlier rounds"
+            )
+        if beyond[-1] > 0:
+            return (
+                "some push against the others, or not at all: the groups differ along the mean update by "
+                f"{np.exp(wider[-1] / 2):.1f} times the most of earlier rounds"
             )
         turned = max((one.turn for one in known if np.isfinite(one.turn)), default=0.0)
         if look.turn > max(_TURNED, _MORE_TURNED * turned):
@@ -152,7 +167,12 @@ def remembered(before: Sequence[FirstLook], look: FirstLook) -> tuple[FirstLook,
     return (*(one for one in older if id(one) in kept), look)
 
 
-def _freedom(by_input: FloatArray, *, comparisons: int) -> FloatArray:
+def _logarithm(values: FloatArray) -> FloatArray:
+    logarithms: FloatArray = np.log(np.maximum(values, np.finfo(float).tiny))
+    return logarithms
+
+
+def _freedom(by_input: FloatArray, comparisons: int) -> FloatArray:
     """float64[classes]: the degrees of freedom of a sum of squares over inputs that vary differently (Satterthwaite 1946).
 
     Args:
@@ -162,7 +182,8 @@ def _freedom(by_input: FloatArray, *, comparisons: int) -> FloatArray:
     squares = (by_input**2).sum(axis=1)
     total = by_input.sum(axis=1)
     even = np.divide(total**2, squares, out=np.ones(len(total)), where=squares > 0)
-    return np.maximum(1.0, even * (comparisons + 2))
+    freedom: FloatArray = np.maximum(1.0, even * (comparisons + 2))
+    return freedom
 
 
 def _turn(step: FloatArray, last: FloatArray) -> float:

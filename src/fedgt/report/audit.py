@@ -77,7 +77,7 @@ def audit_record(record: RunRecord) -> dict[str, Any]:
         "verdicts": verdicts,
         "test": test,
         "tests": [
-            {key: one[key] for key in ("round", "design", "status", "outcomes", "reason")}
+            {key: one[key] for key in ("round", "design", "status", "outcomes", "reason", "opened_for")}
             | {"groups": len(one["groups"]), "power": one["power"]}
             for one in result["tests"]
         ],

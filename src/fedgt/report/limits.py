@@ -15,7 +15,9 @@ def limits(result: Mapping[str, Any], *, simulation: bool, binary: bool) -> list
         )
     else:
         tested = {one["round"] for one in result["tests"]}
-        said += _about_the_test(test, binary=binary, always=tested >= {one["round"] for one in result["rounds"]})
+        watched = any(one["opened_for"] for one in result["tests"])
+        always = tested >= {one["round"] for one in result["rounds"]}
+        said += [_about_the_rounds(always=always, watched=watched), *_about_the_test(test, binary=binary)]
     said += [
         "Secure sums hide single updates. A client that sends different vectors to the groups of one round is noticed, but "
         "not always which client it was.",
@@ -43,11 +45,19 @@ def limits(result: Mapping[str, Any], *, simulation: bool, binary: bool) -> list
     return said
 
 
-def _about_the_test(test: Mapping[str, Any], *, binary: bool, always: bool) -> list[str]:
+def _about_the_rounds(*, always: bool, watched: bool) -> str:
+    if always:
+        return "Clients were tested in every round. One that attacks after the last of them is not found."
+    if watched:
+        return (
+            "In every round a few sums were compared with those of earlier rounds, and clients were tested in the rounds "
+            "named above. An attack that changes these sums too little is not found in the other rounds."
+        )
+    return "Clients were tested in the rounds named above. One that behaves well then and attacks later is not found."
+
+
+def _about_the_test(test: Mapping[str, Any], *, binary: bool) -> list[str]:
     said = [
-        "Clients were tested in every round. One that attacks after the last of them is not found."
-        if always
-        else "Clients were tested in the rounds named above. One that behaves well then and attacks later is not found.",
         "An attack that does not show on the server's validation data does not show in the test.",
     ]
     if binary:

@@ -201,6 +201,7 @@ class TestLine(Part):
     status: str
     outcomes: str
     reason: str
+    opened_for: str = Field(description="With tests on suspicion: why all sums were opened; otherwise empty.")
     groups: int
     power: list[PowerRow] = Field(description="Empty where it is not known.")
 

@@ -81,7 +81,7 @@ def test_a_group_that_is_not_asked_for_is_in_no_first_sum() -> None:
     assert rows[list(first)].any(axis=0).all()
 
 
-ROWS = np.kron(np.eye(3), np.ones(5))
+ROWS: Rows = np.kron(np.eye(3), np.ones(5)).astype(np.float64)
 X = np.eye(6)[np.arange(24) % 4]
 VALIDATION = Validation(logits=lambda p: X @ np.asarray(p["weight"]).T, labels=np.arange(24) % 4)
 
@@ -110,6 +110,8 @@ def test_what_is_looked_at_is_what_its_definition_says() -> None:
     centre = stacked.mean(axis=0)
     np.testing.assert_allclose(one.spread, ((stacked - centre) ** 2).sum(axis=2).mean(axis=0))
     np.testing.assert_allclose(one.direction, centre)
+    unit = centre / np.linalg.norm(centre, axis=1, keepdims=True)
+    assert one.along == pytest.approx((((stacked - centre) * unit).sum(axis=2) ** 2).sum(axis=1).mean())
     earlier = np.mean(usual(0), axis=0)
     cosines = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(centre, earlier, strict=True)]
     assert one.turn == pytest.approx(max(1 - cosine for cosine in cosines))
@@ -125,6 +127,9 @@ def test_a_group_that_is_pushed_a_turn_and_a_loss_are_reasons() -> None:
     pushed, turned, rising = usual(1), usual(2), usual(3)
     pushed[0] = pushed[0] + 0.1 * np.eye(4, 6)[[1, 0, 2, 3]]
     assert "the groups differ in class" in reason_to_open_more(look(pushed, (FIRST,)), (FIRST,))
+    against = [one - 0.06 * (group == 0) * STEP for group, one in enumerate(usual(4))]
+    before = (FIRST, look(usual(5), (FIRST,)), look(usual(6), (FIRST,)))
+    assert "push against the others" in reason_to_open_more(look(against, before), before)
     turned = [one + 1.5 * np.eye(4, 6)[[1, 0, 2, 3]] for one in turned]
     assert "the mean update has turned" in reason_to_open_more(look(turned, (FIRST,)), (FIRST,))
     rising = [one - 1.2 * STEP * np.array([0, 0, 0, 1])[:, None] for one in rising]
