@@ -338,7 +338,7 @@ PIECES = st.sampled_from([*WORDS, *LINES, "\n", "\ufeff", "\x00", "\ud7ff"])
 @given(
     content=st.one_of(st.binary(max_size=60), st.lists(PIECES, max_size=12).map(lambda parts: "".join(parts).encode()))
 )
-@settings(max_examples=4 * settings().max_examples, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2 * settings().max_examples, suppress_health_check=list(HealthCheck))
 def test_any_content_of_a_file_is_read_or_is_an_error_that_names_it(
     tmp_path_factory: pytest.TempPathFactory, name: str, content: bytes
 ) -> None:
