@@ -38,13 +38,13 @@ $(VENV)/.docs: pyproject.toml $(LOCK)/build.txt $(LOCK)/docs.txt | $(BIN)/python
 demo: $(VENV)/.core ## 15 clients train on real images, 5 flip labels: watch them being found (no downloads but packages)
 	$(BIN)/fedgt demo
 
-test: $(VENV)/.dev ## the tests without whole experiments (13 minutes on two slow cores); those on MNIST need FEDGT_DATA=<folder with MNIST/raw/*-ubyte>
+test: $(VENV)/.dev ## the tests without whole experiments and further cases (five minutes on two idle cores); those on MNIST need FEDGT_DATA=<folder with MNIST/raw/*-ubyte>
 	FEDGT_EXAMPLES=$${FEDGT_EXAMPLES:-10} $(BIN)/python -m pytest -n auto -m 'not slow'
 
-test-slow: $(VENV)/.dev ## the whole experiments alone
+test-slow: $(VENV)/.dev ## whole experiments and further cases alone
 	$(BIN)/python -m pytest -n auto -m slow
 
-test-all: $(VENV)/.dev ## all tests, with whole experiments and more examples of each law
+test-all: $(VENV)/.dev ## all tests, with whole experiments, further cases and more examples of each law
 	$(BIN)/python -m pytest -n auto
 
 # The simulation engine needs Ray, which no user of fedgt needs.

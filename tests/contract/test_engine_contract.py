@@ -199,9 +199,9 @@ ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip instal
     scope="module",
     params=[
         "in process",
-        "in process with identities",
+        pytest.param("in process with identities", marks=pytest.mark.slow),
         pytest.param("flare in process", marks=flare),
-        pytest.param("flare in process with identities", marks=flare),
+        pytest.param("flare in process with identities", marks=[pytest.mark.slow, flare]),
         pytest.param("flare simulation", marks=[pytest.mark.slow, flare, flare_machines]),
         pytest.param("flare simulation with identities", marks=[pytest.mark.slow, flare, flare_machines]),
         pytest.param("flare deployment", marks=[pytest.mark.slow, flare, flare_machines]),

@@ -61,7 +61,7 @@ def test_sums_without_masks_are_those_of_the_protocol_to_the_last_bit() -> None:
         assert without.rounds[0].bytes_up == 0
 
 
-@pytest.mark.parametrize("chosen", [slice(3, 9, 2), pytest.param(slice(None), marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize("chosen", [slice(0, 5, 4), pytest.param(slice(None), marks=pytest.mark.slow)], ids=str)
 def test_runs_that_train_together_are_the_runs_themselves(chosen: slice) -> None:
     """Decisions are the same, accuracies up to the order of floating-point sums: at most one of 360 test images."""
     planned = specs(2)[chosen]
@@ -107,6 +107,7 @@ def test_unmasked_sums_know_no_clients_that_leave() -> None:
         run_batch([faulty], masks=False)
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_where_it_stopped_and_files_add_up(tmp_path: Path) -> None:
     planned = [Planned(spec=one, variant=f"v{number}") for number, one in enumerate(specs(6)[:3])]
     file = tmp_path / "rows.csv"
@@ -155,6 +156,7 @@ def test_a_run_that_fails_in_its_first_round_is_a_row_without_accuracies(
     assert (row["status"], row["top1_accuracy_percent"], row["attack_accuracy_percent"]) == ("failed", "", "")
 
 
+@pytest.mark.slow
 def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
     """What is left of a sweep that was stopped before it wrote a word."""
     file = tmp_path / "rows.csv"

@@ -254,6 +254,7 @@ def test_the_demo_catches_those_who_wake_later_as_the_page_says() -> None:
     assert refused.returncode == 2
 
 
+@pytest.mark.slow
 def test_the_demo_names_suspects_and_shows_three_accuracies(tmp_path: Path) -> None:
     done = fedgt("demo", "--out", tmp_path / "demo")
     assert done.returncode == 0, done.stderr

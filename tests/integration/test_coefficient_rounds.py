@@ -131,6 +131,7 @@ def test_a_run_with_coefficients_is_on_record_and_decided_again_by_its_report(tm
     assert any("multiplied" in line for line in report["limits"])
 
 
+@pytest.mark.slow
 def test_further_tests_take_the_same_rows_with_their_coefficients() -> None:
     """The rows of another test about the same members, but with other coefficients, would break the promise."""
     results = [run(spec(seed=seed, attack__malicious=3)) for seed in (0, 3)]
@@ -140,6 +141,7 @@ def test_further_tests_take_the_same_rows_with_their_coefficients() -> None:
         assert result.privacy.cautious == 6
 
 
+@pytest.mark.slow
 def test_a_test_in_every_round_with_coefficients_judges_the_others_without_the_excluded() -> None:
     result = run(spec(screen__schedule="every-round", federation__rounds=4))
     assert (result.missed, result.falsely_excluded) == (0, 0)

@@ -17,6 +17,7 @@ from command_line import called
 from fedgt.design import named_design
 from fedgt.record import RunResult
 from fedgt.record.progress import RunProgress
+from slow_cases import slow
 
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "json-output.md"
 COMMANDS = (
@@ -79,7 +80,7 @@ def test_the_help_fits_a_screen_and_groups_the_commands() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_and_json(command: str) -> None:
-    done = fedgt(command, "--help")
+    done = called(command, "--help")
     assert done.returncode == 0
     assert "--json" in done.stdout
 
@@ -127,7 +128,7 @@ def test_the_completion_script_of_a_shell(shell: str, tmp_path: Path) -> None:
         ("fedgt run --res", ["--resume"]),
     ],
 )
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", *slow("zsh", "fish")])
 def test_commands_options_and_choices_are_completed(shell: str, words: str, expected: list[str]) -> None:
     done = fedgt(
         _FEDGT_COMPLETE=f"complete_{shell}",
@@ -162,7 +163,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("arguments", [("watch", "run"), ("decode", "--help"), ("run", "s.toml", "--out", "new")])
+@pytest.mark.parametrize(
+    "arguments", [("watch", "run"), ("decode", "--help"), *slow((("run", "s.toml", "--out", "new"),))]
+)
 def test_no_color_means_no_colour(folder: Path, arguments: tuple[str, ...], tmp_path: Path) -> None:
     given = [str(tmp_path / one) if one == "new" else one for one in arguments]
     plain = fedgt(*given, cwd=folder, NO_COLOR="1", FORCE_COLOR="1", FORCE_TERMINAL="1", TERM="xterm-256color")
@@ -262,6 +265,7 @@ START = (
 """`fedgt` with Ctrl-C at work: a process that was started in the background has it ignored, and so have its children."""
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_an_exit_code_and_a_line(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", START, "demo", "--out", str(tmp_path / "demo")],
@@ -279,6 +283,7 @@ def _rounds(table: Path) -> int:
     return len(table.read_text().splitlines()) - 1 if table.exists() else 0
 
 
+@pytest.mark.slow
 def test_a_watched_run_is_interrupted_when_its_process_is_gone(tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text(
         "privacy = 2\n[federation]\nclients = 7\nrounds = 200\n[screen]\nkind = 'clusters'\n[design]\n"

@@ -17,6 +17,7 @@ from fedgt.experiment import make_spec, run_into
 from fedgt.report import write_report
 from fedgt.report.schema import Report
 from report_lab import decided_result, graded_result, spec_of, untested_result, write_folder
+from slow_cases import slow
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -28,7 +29,7 @@ def test_every_command_and_program_of_the_tutorial_runs_and_prints_what_it_promi
     assert (tmp_path / "runs" / "first" / "report.html").is_file()
 
 
-@pytest.mark.parametrize("page", ["howto/own-model.md", "howto/policies.md", "privacy.md", "decoding.md"])
+@pytest.mark.parametrize("page", [*slow("howto/own-model.md", "howto/policies.md", "privacy.md"), "decoding.md"])
 def test_the_programs_of_the_other_pages_run(page: str, tmp_path: Path) -> None:
     assert run_page(DOCS / page, tmp_path) >= 1
 
@@ -72,7 +73,7 @@ def test_a_block_knows_its_file_and_exit_code() -> None:
     assert (second.title, second.code, second.line) == (None, 2, 5)
 
 
-@pytest.mark.parametrize("width", ["40", "200"])
+@pytest.mark.parametrize("width", ["40", *slow("200")])
 def test_the_reference_is_that_of_this_version_whatever_the_terminal(tmp_path: Path, width: str) -> None:
     """docs/reference, docs/specification.md and the schemas are written by `make reference`."""
     subprocess.run(
@@ -119,7 +120,7 @@ def test_reports_are_what_their_schema_says(tmp_path: Path, kind: str) -> None:
     assert report.simulation == (kind in ("one bit a group", "all positive", "graded", "no test"))
 
 
-@pytest.mark.parametrize("screen", ["graded", "clusters"])
+@pytest.mark.parametrize("screen", [*slow("graded"), "clusters"])
 def test_the_report_of_a_real_run_is_what_its_schema_says(tmp_path: Path, screen: str) -> None:
     content = {
         "privacy": 4,

@@ -20,6 +20,7 @@ from fedgt.federation import DecodeSettings, FederationRun, RfaSettings, SumSett
 from fedgt.flower import FlowerTransport, InProcessGrid, adaptive, client_app, register
 from fedgt.privacy import Ledger, minimum_support
 from flower_grid import CONFIG, NAMES, SMALL, nodes, over, played, steps, trips
+from slow_cases import slow
 
 
 def test_fifteen_clients_in_eight_groups_find_the_one_that_flips_labels() -> None:
@@ -57,6 +58,7 @@ def same(row: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key not in TRAFFIC}
 
 
+@pytest.mark.slow
 def test_over_flower_sleepers_are_named_in_the_round_they_wake_and_go_on_in_their_groups() -> None:
     from fedgt import ScreenSettings
 
@@ -115,7 +117,7 @@ FURTHER = {
 }
 
 
-@pytest.mark.parametrize("name", FURTHER)
+@pytest.mark.parametrize("name", [*list(FURTHER)[:2], *slow(*list(FURTHER)[2:])])
 def test_everybody_is_named_in_as_many_tests_as_over_the_local_transport_with_the_same_bits(name: str) -> None:
     """Clients that stay undecided are tested again at once, with rows of their own, whose keys were published ahead."""
     config, poisoners, tests = FURTHER[name]
@@ -130,7 +132,7 @@ def test_everybody_is_named_in_as_many_tests_as_over_the_local_transport_with_th
     assert [kind for kind, _ in pushed].count("query.fedgt_hello") == 1 + sum(map(bool, idle))
 
 
-@pytest.mark.parametrize("wanted", ["decide", "keep"])
+@pytest.mark.parametrize("wanted", ["decide", *slow("keep")])
 def test_without_further_tests_keys_are_published_for_one_sum(wanted: Any) -> None:
     config = FURTHER["fifteen clients, three poisoners"][0]
     _, run = over(InProcessGrid(app.client, nodes(), config), config, decode=DecodeSettings(on_undecided=wanted))

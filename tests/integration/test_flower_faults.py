@@ -17,6 +17,7 @@ from fedgt.federation import DecodeSettings
 from fedgt.flower import InProcessGrid
 from fedgt.privacy import Ledger
 from flower_grid import CONFIG, NAMES, SMALL, nodes, over, played, steps
+from slow_cases import slow
 
 
 def breaking(stage: str, number: int, error: Exception | None = None) -> Callable[[Message, Context], Message]:
@@ -33,7 +34,7 @@ def breaking(stage: str, number: int, error: Exception | None = None) -> Callabl
     return answer
 
 
-@pytest.mark.parametrize("stage", ["query.fedgt_begin", "train.fedgt_masked"])
+@pytest.mark.parametrize("stage", [*slow("query.fedgt_begin"), "train.fedgt_masked"])
 def test_a_node_that_fails_is_recovered_from_where_the_promise_allows_it(stage: str) -> None:
     """Client 5 sits in groups 2, 4 and 5 of four: without it they mix three clients."""
     (at_three,) = played(InProcessGrid(breaking(stage, 5), nodes(), CONFIG), CONFIG | {"rounds": 1, "privacy": 3})
@@ -61,7 +62,7 @@ class SilentGrid(InProcessGrid):
         return super().pull_messages([name for name in message_ids if name in self._pushed and heard(name)])
 
 
-@pytest.mark.parametrize("kind", ["train.fedgt_masked", "query.fedgt_finish"])
+@pytest.mark.parametrize("kind", ["train.fedgt_masked", *slow("query.fedgt_finish")])
 def test_a_node_that_never_answers_is_dropped_after_the_timeout_of_the_stage(kind: str) -> None:
     grid = SilentGrid(app.client, nodes(), CONFIG, silent={105}, kind=kind)
     began = time.monotonic()
@@ -95,6 +96,7 @@ def test_a_node_that_joins_late_trains_from_the_round_after() -> None:
     assert "client-14" in first.excluded
 
 
+@pytest.mark.slow
 def test_a_node_that_joins_late_is_trained_with_when_the_policy_keeps_the_untested() -> None:
     grid = InProcessGrid(app.client, nodes(), CONFIG)
     late = grid._contexts.pop(114)

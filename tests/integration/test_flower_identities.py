@@ -71,6 +71,7 @@ def test_identities_change_no_number_and_impostors_are_turned_away(tmp_path: Pat
     assert "client-5" in rounds[0].members
 
 
+@pytest.mark.slow
 def test_with_identities_there_are_four_round_trips_a_round(tmp_path: Path) -> None:
     credentials = consortium(tmp_path)
     grid = InProcessGrid(app.client, keyed(tmp_path), CONFIG)
@@ -113,6 +114,7 @@ def test_a_policy_of_a_site_is_obeyed_whatever_the_server_plans(tmp_path: Path) 
     assert all("minimum of 5" in reason for reason in reasons)
 
 
+@pytest.mark.slow
 def test_a_restart_with_identities_goes_on_with_the_account_and_the_agreements(tmp_path: Path) -> None:
     """A server that has lost the agreements opens nothing: its clients remember what they signed."""
     credentials = consortium(tmp_path)

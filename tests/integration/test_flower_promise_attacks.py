@@ -24,11 +24,12 @@ from fedgt.secagg import ClientPolicy
 from fedgt.secagg.messages import stage_message
 from fedgt.types import Parameters
 from lying_server import Attempt, LocalData, LyingServer, least_mixed, model
+from slow_cases import slow
 
 NAMES = tuple(f"c{number}" for number in range(9))
 PROMISE = 4
 CONFIG: dict[str, Any] = {"rate": 0.1}
-COLLUDERS = pytest.mark.parametrize("colluders", [0, 1, 2])
+COLLUDERS = pytest.mark.parametrize("colluders", [*slow(0), 1, *slow(2)])
 
 
 class Node:

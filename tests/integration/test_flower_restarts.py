@@ -19,6 +19,7 @@ from fedgt.flower import InProcessGrid, client_app, inputs_of
 from fedgt.grouping import Grouping
 from flower_grid import SMALL, agreed_at, opened_in, over, played, steps, trips
 from flower_machines import write_consortium
+from slow_cases import slow
 
 MASKED = "train.fedgt_masked"
 
@@ -143,8 +144,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return result_of(config)
 
 
-@pytest.mark.parametrize(("number", "stage"), POINTS, ids=str)
-@pytest.mark.parametrize("sites_too", [False, True], ids=["", "with all sites"])
+@pytest.mark.parametrize(("number", "stage"), [*slow(*POINTS[:4]), *POINTS[4:8], *slow(*POINTS[8:])], ids=str)
+@pytest.mark.parametrize("sites_too", [False, *slow(True)], ids=["", "with all sites"])
 def test_a_server_that_was_killed_goes_on_with_the_same_verdicts_and_the_whole_account(
     tmp_path: Path, undisturbed: dict[str, Any], number: int, stage: str, sites_too: bool
 ) -> None:

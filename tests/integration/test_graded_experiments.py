@@ -10,6 +10,7 @@ import fedgt.experiment.simulation as simulation
 from fedgt.experiment import ExperimentSpec, make_spec, run
 from fedgt.record import RunResult
 from fedgt.train import ImageData, Partition
+from slow_cases import slow
 
 BASE: dict[str, Any] = {
     "seed": 1,
@@ -35,6 +36,7 @@ def test_graded_evidence_on_a_tie_free_design_is_the_default_and_keeps_to_one_te
     assert all(a.status == "open" for a in result.aggregates)
 
 
+@pytest.mark.slow
 def test_what_models_say_names_the_attackers_too_and_nobody_where_nobody_attacks() -> None:
     changes = {"screen__features": "outputs", "attack__kind": "label-permutation"}
     attacked = run(spec(attack__malicious=3, **changes))
@@ -61,6 +63,7 @@ def test_further_test_rounds_keep_the_cautious_promise_and_waste_no_sum() -> Non
     assert not any("kept without evidence" in w or "left out untested" in w for w in result.warnings)
 
 
+@pytest.mark.slow
 def test_a_further_test_opens_what_was_reserved_beside_the_same_rows() -> None:
     changes = {"attack__malicious": 0, "design__name": "graded-15x10-b", "decode__undecided": 1e-12}
     result = run(spec(seed=3, **changes))
@@ -98,6 +101,7 @@ def test_where_no_further_rows_can_be_tested_undecided_clients_are_decided_at_on
     assert [r.purpose for r in result.rounds] == ["test", "training", "training"]
 
 
+@pytest.mark.slow
 def test_one_test_round_is_all_there_is_where_the_specification_says_so() -> None:
     result = run(spec(design__name="bch-15x8", screen__most_rounds=1, decode__undecided=1e-12, federation__rounds=2))
     assert [test.round for test in result.tests] == [1]
@@ -167,7 +171,7 @@ def test_case_35_an_honest_client_with_one_class_only_is_not_accused_when_nobody
     assert np.mean([one.falsely_excluded > 0 for one in results]) <= 0.05
 
 
-@pytest.mark.parametrize("seed", [1, 3])
+@pytest.mark.parametrize("seed", [1, *slow(3)])
 def test_honest_clients_who_own_other_classes_are_not_accused_when_nobody_attacks(seed: int) -> None:
     """Dirichlet 1.0; weights alone suspect several, and margins, which the default takes there, suspect nobody."""
     nobody = {"attack__malicious": 0, "federation__rounds": 4, "data__partition": "dirichlet"}
@@ -178,6 +182,7 @@ def test_honest_clients_who_own_other_classes_are_not_accused_when_nobody_attack
     assert not any(client.verdict == "suspicious" for client in result.clients)
 
 
+@pytest.mark.slow
 def test_suspects_by_weights_who_own_other_classes_are_not_confirmed_by_margins() -> None:
     nobody = {"attack__malicious": 0, "federation__rounds": 4, "data__partition": "dirichlet"}
     result = run(spec(seed=5, screen__features="weights", **nobody))
@@ -194,12 +199,14 @@ def test_attackers_among_clients_who_own_other_classes_are_confirmed() -> None:
     assert (result.missed, result.falsely_excluded) == (0, 0)
 
 
+@pytest.mark.slow
 def test_margins_are_tested_once_whoever_stays_undecided() -> None:
     changes = {"data__partition": "dirichlet", "decode__undecided": 1e-12, "federation__rounds": 4}
     result = run(spec(seed=3, screen__features="margins", **changes))
     assert [test.round for test in result.tests] == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("features", ["auto", "margins"])
 def test_by_margins_a_second_test_needs_sums_besides_and_no_third_follows(features: str) -> None:
     changes = {"data__partition": "dirichlet", "decode__undecided": 1e-12, "federation__rounds": 4}

@@ -161,6 +161,7 @@ def start(folder: Path, name: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL, env=environment)
 
 
+@pytest.mark.slow
 def test_a_further_test_goes_on_with_the_evidence_of_the_first(tmp_path: Path) -> None:
     """Killed in the second test, whose rows are new: the third has rows of its own, and decides with the first."""
     undecided = {"decode": DecodeSettings(undecided=1e-300), "test_rounds": (), "rounds": 5}

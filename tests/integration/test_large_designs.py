@@ -12,11 +12,10 @@ from fedgt.design import contamination, from_matrix, identity, max_malicious, na
 from fedgt.privacy import minimum_support
 from fedgt.privacy.information_sets import search_cost
 from fedgt.privacy.support import affordable
+from slow_cases import slow
 
 
-@pytest.mark.parametrize(
-    "name", ["bch-127x35", pytest.param("identity-1000", marks=pytest.mark.slow), "single-group-10000"]
-)
+@pytest.mark.parametrize("name", [*slow("bch-127x35", "identity-1000"), "single-group-10000"])
 def test_a_large_design_is_described_in_bounded_time(name: str) -> None:
     command = [sys.executable, "-m", "fedgt", "design", "--name", name, "--json"]
     # Ten seconds of processor time on one core; other tests may run beside this one.
@@ -26,6 +25,7 @@ def test_a_large_design_is_described_in_bounded_time(name: str) -> None:
     assert 1 <= found["privacy"] <= len(found["privacy_combination"]["clients"])
 
 
+@pytest.mark.slow
 def test_the_interval_is_certified_and_more_states_make_it_narrower() -> None:
     matrix = named_design("bch-127x35").matrix
     begin = time.process_time()

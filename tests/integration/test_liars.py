@@ -12,6 +12,7 @@ from fedgt.federation import Step
 from fedgt.secagg.membership import Membership
 from liar_lab import FAR, LIAR, NAMES, always, bad_dealer, held, people
 from lying_client import Answer
+from slow_cases import slow
 
 
 def excluded(steps: list[Step]) -> tuple[str, ...]:
@@ -47,7 +48,9 @@ LIES: dict[str, tuple[Mapping[int, Any], Answer]] = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize(
+    "lie", ["two vectors", *slow("a false answer"), "two vectors and no answer", *slow("out of range")]
+)
 def test_in_a_run_with_tests_no_honest_client_is_left_out_and_the_run_ends(lie: str) -> None:
     vectors, answer = LIES[lie]
     steps = held(people({LIAR: always(vectors=vectors, answer=answer)}), rounds=6, tests=True)

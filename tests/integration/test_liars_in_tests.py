@@ -15,9 +15,12 @@ from fedgt.secagg import ClientSession, RoundPlan
 from fedgt.types import Parameters
 from liar_lab import LIAR, NAMES, Lies, always, attackers, bad_dealer, held, people, run_of
 from lying_site import ATTACKS
+from slow_cases import slow
 
 START: Parameters = {"weight": np.zeros((4, 12))}
 OTHER = "site-09"
+TYPICAL = ("equivocation", "false shares", "tests only", "no answer")
+"""The attacks that are always tried."""
 
 
 def spoils_tests(own: str, *, but: Collection[int] = ()) -> Lies:
@@ -94,6 +97,7 @@ def test_the_policy_keep_lets_them_train() -> None:
     assert all(LIAR in step.members for step in steps)
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_from_its_folder_knows_who_waits(tmp_path: Path) -> None:
     transport = people({LIAR: spoils_tests(LIAR)})
     whole = run_of(transport, rounds=6, tests=True)
@@ -112,7 +116,9 @@ def test_a_run_that_goes_on_from_its_folder_knows_who_waits(tmp_path: Path) -> N
     assert all(LIAR not in step.members for step in again.rounds(START) if step.purpose == "training")
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize(
+    "attack", [one if one in TYPICAL else pytest.param(one, marks=pytest.mark.slow) for one in ATTACKS]
+)
 def test_no_attack_of_one_client_gets_anybody_else_left_out_or_stops_the_run(attack: str) -> None:
     run = run_of(attackers(attack, [LIAR]), rounds=4, tests=True)
     steps = list(run.rounds(START))
@@ -161,7 +167,7 @@ def leaves_at(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClientSession, stage, leave)
 
 
-@pytest.mark.parametrize("stage", ["keys", "shares", "masked", "unmask"])
+@pytest.mark.parametrize("stage", [*slow("keys", "shares", "masked"), "unmask"])
 def test_a_client_that_always_leaves_at_one_stage_is_reported(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaving at the unmask was noticed by nobody: its vector is in every sum."""
     leaves_at(stage, monkeypatch)

@@ -15,12 +15,14 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+from command_line import called
 from fedgt import ClientEndpoint, FederationRun, Grouping, LocalTransport, ScreenSettings, Validation
 from fedgt.errors import DesignError, RunHaltedError, SpecError
 from fedgt.planning import read_plan
 from fedgt.scaffold import FRAMEWORKS, Answers, Engine, Framework, write_app
 from fedgt.secagg import Credentials, Identity, Registry, read_policy, terms_in
 from site_of_app import LocalSite, end_processes
+from slow_cases import slow
 
 SITES = tuple(f"site-{number}" for number in range(1, 11))
 ENGINES: tuple[Engine, ...] = get_args(Engine)
@@ -49,7 +51,7 @@ def executed(folder: Path, *command: str, seconds: float = 60) -> str:
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize("count", [8, 10])
+@pytest.mark.parametrize("count", [8, *slow(10)])
 def test_the_broken_site_of_the_rehearsal_is_named_whatever_the_framework(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, framework: Framework, count: int
 ) -> None:
@@ -153,6 +155,7 @@ def test_sites_hold_the_run_to_the_terms_that_they_have_signed(
             list(run(others).rounds(model.first("first")))
 
 
+@pytest.mark.slow
 def test_terms_are_not_made_before_the_numbers_of_samples_are_there(tmp_path: Path) -> None:
     write_app(tmp_path, answers(), "flower")
     done = subprocess.run([sys.executable, "make_terms.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -244,8 +247,7 @@ def test_nothing_is_overwritten_and_nothing_is_left_where_no_groups_keep_the_pro
 def test_what_cannot_be_written_is_an_error_that_says_what_can(
     tmp_path: Path, arguments: tuple[str, ...], told: str
 ) -> None:
-    command = [sys.executable, "-m", "fedgt", "new", *arguments]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    done = called("new", *arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert told in " ".join(done.stderr.split())
     assert list(tmp_path.iterdir()) == []

@@ -14,11 +14,12 @@ from fedgt.engine.round_message import RoundMessage, bound
 from fedgt.secagg import ClientPolicy, FixedPoint, TensorSpec
 from fedgt.secagg.frames import pack
 from lying_server import LyingServer, least_mixed, model
+from slow_cases import slow
 
 NAMES = tuple(f"c{number}" for number in range(9))
 PROMISE = 4
 CLIP = 8.0
-COLLUDERS = pytest.mark.parametrize("colluders", [0, 1, 2])
+COLLUDERS = pytest.mark.parametrize("colluders", [*slow(0), 1, *slow(2)])
 
 
 def lying(colluders: int, **options: Any) -> LyingServer:

@@ -24,6 +24,7 @@ def test_its_program_prints_what_stands_below_it(tmp_path: Path) -> None:
     assert run_page(ROOT / "README.md", tmp_path) == 1
 
 
+@pytest.mark.slow
 def test_the_demo_ends_as_the_readme_says() -> None:
     block = re.search(r"^```console\n\$ make demo\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
     assert block

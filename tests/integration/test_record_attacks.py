@@ -21,10 +21,11 @@ from fedgt.secagg import ClientPolicy, Identity
 from fedgt.secagg.agreement import Link, signatures_from_json, valid_signatures
 from lying_server import Attempt, LyingServer, least_mixed, model
 from secagg_lab import Consortium
+from slow_cases import slow
 
 NAMES = tuple(f"c{number}" for number in range(9))
 PROMISE = 4
-COLLUDERS = pytest.mark.parametrize("colluders", [0, 1, 2])
+COLLUDERS = pytest.mark.parametrize("colluders", [*slow(0), 1, *slow(2)])
 
 
 def lying(colluders: int, folder: Path | None, **options: Any) -> LyingServer:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fedgt.errors import SpecError
 from fedgt.experiment import ExperimentSpec, make_spec, run, run_into
 from fedgt.record import RunResult
 from fedgt.record.claim import Claim
+from slow_cases import slow
 
 BASE: dict[str, Any] = {
     "seed": 1,
@@ -54,6 +56,12 @@ RUNS: dict[str, dict[str, Any]] = {
 
 def spec(changes: dict[str, Any]) -> ExperimentSpec:
     return make_spec(BASE, changes)
+
+
+@cache
+def plain() -> str:
+    """What the run of the specification as it is ends with."""
+    return comparable(run(spec({})))
 
 
 def comparable(result: RunResult) -> str:
@@ -106,7 +114,7 @@ def test_a_run_interrupted_at_any_event_ends_as_if_it_never_was(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(
-    ("name", "events"), [("clients that leave", 6), ("RFA", 16), ("graded evidence in three test rounds", 6)]
+    ("name", "events"), [("clients that leave", 6), ("RFA", 16), *slow(("graded evidence in three test rounds", 6))]
 )
 def test_a_run_interrupted_again_and_again_gets_on_and_ends_the_same(tmp_path: Path, name: str, events: int) -> None:
     chosen = spec(RUNS[name])
@@ -124,6 +132,7 @@ def test_a_run_interrupted_again_and_again_gets_on_and_ends_the_same(tmp_path: P
     assert comparable(result) == whole
 
 
+@pytest.mark.slow
 def test_the_interrupted_runs_had_what_their_names_say() -> None:
     results = {name: run(spec(changes)) for name, changes in RUNS.items()}
     assert len(results["graded evidence in three test rounds"].tests) == 3
@@ -185,7 +194,7 @@ def test_a_state_that_cannot_be_believed_is_not_gone_on_with(
     spoil(folder / "state.npz")
     with pytest.raises(SpecError, match=f"cannot be gone on with.*{said}"):
         run_into(spec({}), folder, resume=True)
-    assert comparable(run_into(spec({}), folder, overwrite=True)) == comparable(run(spec({})))
+    assert comparable(run_into(spec({}), folder, overwrite=True)) == plain()
 
 
 def test_another_specification_is_refused_and_the_keys_are_named(tmp_path: Path) -> None:
@@ -198,7 +207,7 @@ def test_another_specification_is_refused_and_the_keys_are_named(tmp_path: Path)
     assert (tmp_path / "run" / "spec.toml").read_text() == before
     # How the work is done may change.
     again = run_into(spec({"secure_aggregation.workers": 2}), tmp_path / "run", resume=True)
-    assert comparable(again) == comparable(run(spec({})))
+    assert comparable(again) == plain()
 
 
 def test_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,6 +272,7 @@ START = (
 LONG: dict[str, Any] = {"federation.rounds": 20}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sent", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGKILL, -signal.SIGKILL, marks=pytest.mark.slow)]
 )

@@ -2,14 +2,13 @@
 
 import json
 import stat
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from command_line import Done, called
 from fedgt import FederationRun
 from fedgt.design import named_design
 from fedgt.engine import ClientEndpoint, LocalTransport, TrainedModel
@@ -25,10 +24,8 @@ from fedgt.types import Parameters
 IDS = tuple(f"c{number:02d}" for number in range(15))
 
 
-def keygen(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "fedgt", "keygen", *map(str, arguments)], capture_output=True, text=True, check=False
-    )
+def keygen(*arguments: str | Path) -> Done:
+    return called("keygen", *arguments)
 
 
 def test_keygen_makes_identities_that_the_library_reads(tmp_path: Path) -> None:

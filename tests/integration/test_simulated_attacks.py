@@ -27,6 +27,7 @@ def test_every_attack_runs_to_its_end(kind: str) -> None:
     assert (result.rounds[-1].attack_accuracy is not None) == (kind == "label-flip" or "backdoor" in kind)
 
 
+@pytest.mark.slow
 def test_a_backdoor_opens_without_a_defence_and_stays_shut_without_attackers() -> None:
     kind = {"kind": "backdoor", "malicious": 5, "boost": 2.0}
     attacked = run(spec_of(kind, method="no-defence", federation={"rounds": 8}))
@@ -66,6 +67,7 @@ def test_a_broken_site_is_honest_and_neither_malicious_nor_right() -> None:
     assert (truths.count("malicious"), truths.count("faulty"), truths.count("benign")) == (3, 4, 8)
 
 
+@pytest.mark.slow
 def test_a_batch_gives_the_runs_that_each_specification_gives_by_itself() -> None:
     specs = [
         spec_of({"kind": "backdoor"}, method="no-defence"),
@@ -103,6 +105,7 @@ def test_rounds_that_do_not_fit_are_refused_before_anything_is_asked() -> None:
         simulate(spec_of({"kind": "label-flip", "first_round": 3, "last_round": 2}))
 
 
+@pytest.mark.slow
 def test_a_promise_alone_gives_a_good_model_of_the_default_data() -> None:
     spec = make_spec({"privacy": 4})
     assert (run(spec).rounds[-1].top1_accuracy or 0) > 0.93

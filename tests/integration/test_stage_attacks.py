@@ -22,6 +22,7 @@ from fedgt.secagg.field import SMALL
 from fedgt.secagg.messages import SIGNED_STAGES, STAGES, GroupPart, plan_message, read_stage_message, stage_message
 from fedgt.secagg.opening import parcel_for
 from secagg_lab import Consortium, allow, answer, make_plan, proposed, read
+from slow_cases import slow
 from stage_lab import GROUPS, NAMES, PROMISE, SIX, TWO, Bench, exact, state, watched
 
 BOTH = pytest.mark.parametrize("consortium", [SIX, None], ids=["identities", "anonymous"])
@@ -235,7 +236,7 @@ def test_a_later_stage_below_the_promise_is_refused_over_who_is_really_there() -
 # The budget of a client -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("restarts", [False, True], ids=["one process", "restarted"])
+@pytest.mark.parametrize("restarts", [False, *slow(True)], ids=["one process", "restarted"])
 def test_more_later_stages_than_the_budget_of_a_run_are_refused(tmp_path: Path, restarts: bool) -> None:
     bench = Bench(policy=replace(PROMISE, later_stages=2), folder=tmp_path)
     for number, expected in ((1, "oooo"), (2, "oooo"), (3, "ssee")):

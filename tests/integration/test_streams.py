@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from slow_cases import slow
+
 FULL = Path("/dev/full")
 posix = pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full here")
 
@@ -22,12 +24,11 @@ def fedgt(*arguments: str, stdout: int, stderr: int = subprocess.PIPE) -> tuple[
     [
         (("--help",), 0),
         (("design", "--name", "bch-15x8"), 0),
-        (("design", "--name", "bch-15x8", "--json"), 0),
-        (("design", "--help"), 0),
+        *slow((("design", "--name", "bch-15x8", "--json"), 0), (("design", "--help"), 0)),
         (("design", "--name", "nothing"), 2),
     ],
 )
-@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("both", [False, *slow(True)])
 def test_the_exit_code_is_that_of_the_work_when_nobody_reads(arguments: tuple[str, ...], code: int, both: bool) -> None:
     for _ in range(2):
         reading, writing = os.pipe()

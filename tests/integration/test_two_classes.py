@@ -51,6 +51,7 @@ def wrong(seed: int, malicious: int) -> tuple[int, int]:
     return len(guilty - out), len(out - guilty)
 
 
+@pytest.mark.slow
 def test_clients_who_own_other_shares_of_two_classes_are_not_left_out() -> None:
     assert wrong(103, 0) == (0, 0)  # six were, before a class that gets better acquitted them
 

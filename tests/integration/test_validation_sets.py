@@ -15,6 +15,7 @@ from fedgt.evidence import GradedScreen
 from fedgt.federation import DecodeSettings, Federation, ScreeningRound, ScreenSettings, Validation, screening_round
 from fedgt.grouping import Grouping
 from fedgt.types import Parameters
+from slow_cases import slow
 
 Make = Callable[..., Any]
 CLASSES, INPUTS = 5, 40
@@ -198,7 +199,7 @@ def test_a_client_without_samples_is_refused_before_anybody_is_asked(bench: Make
 
 
 @pytest.mark.parametrize("features", ["weights", "outputs", "margins"])
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("bad", [np.nan, *slow(np.inf)])
 def test_a_sample_without_a_score_is_named_and_the_rest_is_tested(bench: Make, features: str, bad: float) -> None:
     images = IMAGES.copy()
     images[33, 4] = bad

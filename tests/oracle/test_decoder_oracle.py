@@ -64,7 +64,7 @@ def problems(draw: st.DrawFn, clients: int = 12) -> tuple[Design, Outcomes, Erro
     return design, Outcomes(values=np.array(values, dtype=np.int8)), draw(rates_strategy), prior
 
 
-@settings(max_examples=300)
+@settings(max_examples=5 * settings().max_examples)
 @given(problems())
 def test_posteriors_equal_the_sum_over_all_sets(problem: tuple[Design, Outcomes, ErrorRates, Prior]) -> None:
     design, outcomes, rates, prior = problem

@@ -34,6 +34,7 @@ from fedgt.design import Design, from_matrix, named_design
 from fedgt.errors import ContradictoryOutcomesError, DesignError, ShapeError, SpecError
 from fedgt.evidence import decode_sets
 from fedgt.types import BoolArray, ErrorRates, FloatArray, Outcomes
+from slow_cases import slow
 
 RATES = ErrorRates(false_alarm=0.1, misdetection=0.05)
 
@@ -189,8 +190,8 @@ def test_the_order_of_the_clients_and_the_arithmetic_change_nothing(data: st.Dat
         np.testing.assert_allclose(other.log_evidence, base.log_evidence, atol=1e-9)
 
 
-@pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("rates", [RATES, ErrorRates.symmetric(0.0)])
+@pytest.mark.parametrize("beta", [*slow(0.0), 0.5, *slow(1.0)])
+@pytest.mark.parametrize("rates", [RATES, *slow(ErrorRates.symmetric(0.0))])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_deciding_in_batches_equals_deciding_one_by_one(strategy: Strategy, rates: ErrorRates, beta: float) -> None:
     design = named_design("bch-15x8")
@@ -311,7 +312,7 @@ def test_no_strategy_hides_a_contradiction(strategy: Strategy, estimator: Estima
 
 def test_the_estimate_from_all_outcomes_is_the_likeliest_number() -> None:
     design = named_design("bch-15x8")
-    outcomes = all_outcomes(8)[::7]
+    outcomes = all_outcomes(8)[::17]
     likelihood = np.zeros((6, len(outcomes)))
     for q in range(6):
         for chosen in combinations(range(15), q):

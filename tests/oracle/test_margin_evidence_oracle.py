@@ -1,6 +1,7 @@
 """Margin evidence against textbook forms: a step of gradient descent, the multivariate t, one regression over all pairs."""
 
 import numpy as np
+import pytest
 from scipy.stats import multivariate_t
 
 from fedgt.design import named_design
@@ -97,6 +98,7 @@ def test_one_honest_client_may_stand_far_from_all_others() -> None:
     np.testing.assert_allclose(without.log_likelihood(sets) - with_one.log_likelihood(sets), costs, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_how_often_that_happens_is_what_the_pairs_without_a_label_of_the_hypothesis_make_most_likely() -> None:
     rng = np.random.default_rng(8)
     flips = [

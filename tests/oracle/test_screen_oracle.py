@@ -152,7 +152,7 @@ def test_separated_blobs_are_found_with_the_smallest_inertia_there_is(blobs: Lab
 
 
 @given(st.integers(3, 7), st.integers(1, 5), st.sampled_from([0.0, 0.6]), st.integers(0, 2**32 - 1))
-@settings(max_examples=40)
+@settings(max_examples=2 * settings().max_examples)
 def test_the_outcomes_are_those_of_the_paper_step_by_step(
     groups: int, group_size: int, threshold: float, seed: int
 ) -> None:

@@ -34,7 +34,7 @@ def profile(examples: int, *, phases: Sequence[Phase] = (Phase.generate,), steps
 
 
 def test_no_schedule_of_an_active_server_reveals_fewer_clients_than_promised() -> None:
-    run_state_machine_as_test(ActiveServer, settings=profile(20))
+    run_state_machine_as_test(ActiveServer, settings=profile(10))
 
 
 @pytest.mark.slow

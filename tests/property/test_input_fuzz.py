@@ -282,7 +282,7 @@ def test_every_argument_has_a_name_that_its_errors_must_use() -> None:
 
 @pytest.mark.parametrize("name", CALLS)
 @given(data=st.data())
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2 * settings().max_examples, suppress_health_check=list(HealthCheck))
 def test_any_argument_of_a_public_function_gives_an_answer_or_an_error_of_ours(name: str, data: st.DataObject) -> None:
     call, right = CALLS[name]
     call(*right)
@@ -338,7 +338,7 @@ PIECES = st.sampled_from([*WORDS, *LINES, "\n", "\ufeff", "\x00", "\ud7ff"])
 @given(
     content=st.one_of(st.binary(max_size=60), st.lists(PIECES, max_size=12).map(lambda parts: "".join(parts).encode()))
 )
-@settings(max_examples=120, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2 * settings().max_examples, suppress_health_check=list(HealthCheck))
 def test_any_content_of_a_file_is_read_or_is_an_error_that_names_it(
     tmp_path_factory: pytest.TempPathFactory, name: str, content: bytes
 ) -> None:

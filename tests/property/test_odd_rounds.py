@@ -18,7 +18,7 @@ from fedgt.federation.settings import OnSuspicious
 from fedgt.grouping import Grouping
 from fedgt.types import FloatArray, Parameters, SetEvidence
 
-RUNS, PARTS = 2000, 20
+RUNS, PARTS = 2000, 40
 FEATURES: tuple[Features, ...] = get_args(Features)
 POLICIES: tuple[OnSuspicious, ...] = get_args(OnSuspicious)
 

@@ -133,7 +133,7 @@ def solvable(field: Field, equations: Sequence[Equation], answers: Mapping[str, 
 
 
 @given(data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=5 * settings().max_examples, deadline=None)
 def test_the_groups_at_fault_are_those_of_the_smallest_contradictions(data: st.DataObject) -> None:
     """Against a look at every set of groups. Coefficients other than one, too."""
     field = data.draw(st.sampled_from([SMALL, LARGE]))

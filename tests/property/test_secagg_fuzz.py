@@ -110,7 +110,7 @@ def test_no_changed_message_of_a_signed_session_is_ever_read(data: st.DataObject
 
 
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=2 * settings().max_examples)
 def test_a_masked_message_that_was_changed_anywhere_never_reaches_a_sum(data: st.DataObject) -> None:
     clients = sessions()
     server = ServerSession(PLAN, credentials=Credentials(identity=SERVER, registry=REGISTRY))
@@ -148,7 +148,7 @@ def paths(content: object, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 @given(data=st.data())
-@settings(max_examples=300)
+@settings(max_examples=5 * settings().max_examples)
 def test_a_plan_with_anything_in_any_place_is_a_plan_or_a_protocol_error(data: st.DataObject) -> None:
     content = json.loads(PLAN.to_json())
     path = data.draw(st.sampled_from(paths(content)))
@@ -173,7 +173,7 @@ HEADERS = [
 
 
 @given(data=st.data())
-@settings(max_examples=300)
+@settings(max_examples=5 * settings().max_examples)
 def test_a_header_with_anything_in_any_place_is_a_message_or_a_protocol_error(data: st.DataObject) -> None:
     header = copy.deepcopy(data.draw(st.sampled_from(HEADERS)))
     path = data.draw(st.sampled_from(paths(header)))
@@ -193,7 +193,7 @@ MODEL_FRAME = RoundMessage(session=b"plan", parameters=UPDATE).to_bytes()
 
 
 @given(data=st.data())
-@settings(max_examples=300)
+@settings(max_examples=5 * settings().max_examples)
 @example(data=None)
 def test_a_round_message_with_anything_in_its_header_is_one_or_a_protocol_error(data: st.DataObject | None) -> None:
     header, body = unpack(MODEL_FRAME, kind="round")

@@ -200,4 +200,4 @@ class Network(RuleBasedStateMachine):
 
 
 TestNetwork = Network.TestCase
-TestNetwork.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestNetwork.settings = settings(max_examples=3 * settings().max_examples, stateful_step_count=40, deadline=None)

@@ -8,6 +8,7 @@ import pytest
 
 from fedgt.evidence import GradedDecoding, GradedScreen
 from fedgt.federation import Features
+from slow_cases import slow
 from small_rounds import FIVE_INDEPENDENT, THREE_OF_FIVE, TWO_PARTITIONS, small_round
 
 RUNS = 750
@@ -63,8 +64,8 @@ def test_every_small_round_ends_with_an_answer(part: int) -> None:
 
 
 @pytest.mark.parametrize("features", FEATURES)
-@pytest.mark.parametrize("noise", [0.0, 0.1])
-@pytest.mark.parametrize("malicious", [[], [0], [0, 1], [1, 2, 6], [0, 5, 10]])
+@pytest.mark.parametrize("noise", [*slow(0.0), 0.1])
+@pytest.mark.parametrize("malicious", [*slow([], [0], [0, 1]), [1, 2, 6], *slow([0, 5, 10])])
 def test_partitions_of_fifteen_clients_are_answered(malicious: list[int], noise: float, features: Features) -> None:
     for matrix in (THREE_OF_FIVE, TWO_PARTITIONS, FIVE_INDEPENDENT):
         answered(*small_round(matrix, malicious, seed=len(malicious), noise=noise).decoded(features))

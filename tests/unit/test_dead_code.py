@@ -16,10 +16,12 @@ OVERRIDES = {"format_help", "parse_args", "invoke", "emit", "writable", "set_run
 
 def named(tree: ast.AST) -> Counter[str]:
     """How often each name is used in code: read, called, or written in a string (`getattr`, Jinja, `__all__`)."""
-    texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings use nothing
+    texts: set[int] = set()  # docstrings use nothing; a statement comes before what is in it
     found: Counter[str] = Counter()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
+        if isinstance(node, ast.Expr):
+            texts.add(id(node.value))
+        elif isinstance(node, ast.Name):
             found[node.id] += 1
         elif isinstance(node, ast.Attribute):
             found[node.attr] += 1
@@ -41,7 +43,9 @@ def defined(tree: ast.AST) -> Iterator[tuple[str, Counter[str]]]:
 
 def unused(sources: dict[Path, ast.AST], elsewhere: Counter[str]) -> list[str]:
     """Definitions whose names occur nowhere but in themselves."""
-    used = sum((named(tree) for tree in sources.values()), elsewhere)
+    used = elsewhere.copy()
+    for tree in sources.values():
+        used.update(named(tree))
     return sorted(
         f"{path.stem}.{name}"
         for path, tree in sources.items()

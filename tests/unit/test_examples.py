@@ -32,6 +32,17 @@ def names(path: str) -> Iterator[str]:
             yield name
 
 
+LONG = {
+    "fedgt.experiment": {"run", "run_into"},
+    "fedgt.federation": {"screening_round"},
+    "fedgt.planning": {"Evaluation", "Plan", "SearchResult", "draw_tradeoff", "write_plan"},
+    "fedgt.record": {"RunProgress", "read_progress", "write_result"},
+    "fedgt.report": {"RunRecord", "audit", "read_run", "render_html"},
+    "fedgt.reproduction.sweep": {"row_of"},
+}
+"""Examples that hold a run or search for a design, besides one of each kind that is always tried."""
+
+
 def public() -> list[tuple[str, str]]:
     return [(path, name) for path in MODULES for name in names(path)]
 
@@ -42,7 +53,13 @@ def examples(value: object, name: str) -> list[doctest.DocTest]:
     return [one for one in found if one.examples]
 
 
-@pytest.mark.parametrize(("path", "name"), public())
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        pytest.param(path, name, marks=[pytest.mark.slow] if name in LONG.get(path, ()) else [])
+        for path, name in public()
+    ],
+)
 def test_it_has_an_example_that_prints_what_it_says(path: str, name: str) -> None:
     value = getattr(importlib.import_module(path), name)
     if isinstance(value, types.ModuleType) or getattr(value, "_is_protocol", False):

@@ -1,14 +1,13 @@
 """Files that spreadsheets and editors saved with a byte order mark are read as those without."""
 
 import codecs
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from command_line import called
 from fedgt.design import named_design, read_design
 from fedgt.errors import DesignError, FedGTError, SpecError
 from fedgt.experiment import read_spec
@@ -62,8 +61,7 @@ def test_a_plan_with_a_mark_is_the_same_plan(tmp_path: Path, mark: str) -> None:
 @pytest.mark.parametrize("mark", ["utf-8", "utf-16-le"])
 def test_outcomes_with_a_mark_are_decoded(tmp_path: Path, mark: str) -> None:
     matrix, batch = written(tmp_path / "m.csv", CSV, mark), written(tmp_path / "outcomes.csv", "1,0\n0,0\n", mark)
-    command = [sys.executable, "-m", "fedgt", "decode", "--matrix", str(matrix), "--batch", str(batch)]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = called("decode", "--matrix", matrix, "--batch", batch)
     assert found.returncode == 0, found.stderr
 
 

@@ -8,6 +8,7 @@ from fedgt.design import named_design
 from fedgt.errors import ShapeError
 from fedgt.evidence import Damage, contrasts, damage, label_under_attack
 from harm_parts import log_harmful, log_risen
+from slow_cases import slow
 
 DESIGN = named_design("graded-15x10-b").matrix.astype(np.float64)
 PARTS = contrasts(DESIGN, np.full(15, 80.0))
@@ -147,7 +148,7 @@ def test_losses_that_do_not_fit_are_refused(table: npt.NDArray[np.float64], labe
         damage(PARTS, table, label=label)
 
 
-@pytest.mark.parametrize("groups", [3, 4, 6])
+@pytest.mark.parametrize("groups", [*slow(3), 4, *slow(6)])
 def test_a_loss_that_follows_a_set_exactly_is_harm_or_good_and_never_no_number(groups: int) -> None:
     """Rounding carries such a correlation beyond 1."""
     for seed in range(200):

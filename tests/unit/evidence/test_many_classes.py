@@ -22,6 +22,7 @@ from fedgt.evidence.by_margins.standing_out import classes_to_compare
 from fedgt.evidence.layer import MOST_CLASSES, layer_of
 from fedgt.evidence.line import line_evidence, shift_evidence
 from fedgt.types import FloatArray
+from slow_cases import slow
 
 ROWS = named_design("graded-15x10-b").matrix.astype(np.float64)
 SHARES = ROWS / ROWS.sum(axis=1, keepdims=True)
@@ -43,7 +44,7 @@ def layers(
     return np.tensordot(SHARES, clients, axes=1), losses
 
 
-@pytest.mark.parametrize("classes", [MOST_CLASSES, MOST_CLASSES + 1, 64, 65, 300])
+@pytest.mark.parametrize("classes", [MOST_CLASSES, *slow(MOST_CLASSES + 1, 64), 65, *slow(300)])
 def test_a_flip_among_many_classes_is_found_by_the_pair_of_its_rows(classes: int) -> None:
     means, losses = layers(classes, 200, flip=(classes - 1, 3), size=1.5)
     screen = graded_screen(means, losses, weights=ROWS, samples=np.full(15, 90.0), erased=ERASED)
@@ -85,6 +86,7 @@ def test_the_evidence_of_many_lines_is_that_of_each() -> None:
     np.testing.assert_allclose(line_evidence(grams, features=40), expected, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_memory_grows_with_the_classes_and_not_with_their_square() -> None:
     means, losses = layers(600, 60, flip=(2, 5), size=2.0)
     tracemalloc.start()
@@ -131,6 +133,7 @@ def by_margins(classes: int, *, seed: int = 1, flip: tuple[int, int] | None) -> 
     )
 
 
+@pytest.mark.slow
 def test_margins_of_sixty_classes_name_who_flips_a_label_and_nobody_else() -> None:
     screen = by_margins(60, flip=(50, 7))
     found = decode_graded([screen.evidence], clients=15, largest=7)

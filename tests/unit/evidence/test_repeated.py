@@ -10,6 +10,7 @@ from fedgt.evidence import GradedEvidence, MarginEvidence, decode_graded, graded
 from fedgt.evidence.decide import SOMEBODY, SOMEBODY_BY_MARGINS
 from fedgt.evidence.repeated import PERSISTS, part_that_is_new
 from fedgt.types import BoolArray, FloatArray
+from slow_cases import slow
 
 MATRIX = named_design("graded-15x10-b").matrix
 ROWS = MATRIX / MATRIX.sum(axis=1, keepdims=True)
@@ -97,7 +98,7 @@ def test_three_looks_at_honest_clients_make_nobody_certain(seed: int) -> None:
         assert not found.flagged.any()
 
 
-@pytest.mark.parametrize("again", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("again", [*slow(0.0), 0.5, *slow(0.9)])
 @pytest.mark.parametrize("seed", [0, *(pytest.param(one, marks=pytest.mark.slow) for one in range(1, 4))])
 def test_attackers_are_still_named(again: float, seed: int) -> None:
     tests = looked(np.random.default_rng(seed), again=again, malicious=(2, 5, 11))
@@ -176,6 +177,7 @@ def test_margins_of_several_tests_are_raised_to_the_part_that_is_new() -> None:
         )
 
 
+@pytest.mark.slow
 def test_two_tests_by_margins_need_more_to_accuse_than_one() -> None:
     """Honest clients of Dirichlet shares came to 2.9 nats in two tests (decision 0034)."""
     weak, strong = margins_of(ROWS, 10, push=7.75), margins_of(ROWS, 10, push=8.0)

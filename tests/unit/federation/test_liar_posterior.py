@@ -51,7 +51,7 @@ def test_the_same_fault_again_says_nothing_new() -> None:
     assert again.posterior(CLIENTS) == once.posterior(CLIENTS)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(one, marks=pytest.mark.slow) for one in range(4, 10))])
 def test_two_liars_who_spoil_just_the_groups_of_a_victim_do_not_frame_it(seed: int) -> None:
     """They see who sits where, and choose. For ever: the victim is in every set, and stays below the threshold."""
     rng = np.random.default_rng(seed)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedgt import ScreenSettings, Validation, named_design
+from fedgt import FederationRun, ScreenSettings, Validation, named_design
 from fedgt.engine import secure_sums
 from fedgt.errors import DesignError, FedGTError, RunHaltedError, SpecError
 from fedgt.federation import DecodeSettings, RfaSettings
@@ -38,14 +38,26 @@ from small_run import (
 pytestmark = pytest.mark.filterwarnings("ignore:'click.utils:DeprecationWarning")
 
 
-def test_a_run_leaves_its_plan_its_account_its_result_and_its_log(tmp_path: Path) -> None:
-    run = held(tmp_path / "run")
-    names = {path.name for path in (tmp_path / "run").iterdir()}
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[FederationRun, Path]:
+    """A run, and its folder with all that a run leaves; nothing may be changed there."""
+    folder = tmp_path_factory.mktemp("ended") / "run"
+    return held(folder), folder
+
+
+@pytest.fixture(scope="module")
+def folder(ended: tuple[FederationRun, Path]) -> Path:
+    return ended[1]
+
+
+def test_a_run_leaves_its_plan_its_account_its_result_and_its_log(ended: tuple[FederationRun, Path]) -> None:
+    run, folder = ended
+    names = {path.name for path in folder.iterdir()}
     assert names == {
         "evidence.npz", "ledger.json", "ledger.json.lock", "log", "plan.json", "result.json", "rounds.csv",
         "settings.toml", "state.npz",
     }  # fmt: skip
-    result = result_of(tmp_path / "run")
+    result = result_of(folder)
     assert result == run.result()
     assert result.status == "finished"
     assert result.measured_on == "validation set"
@@ -55,14 +67,13 @@ def test_a_run_leaves_its_plan_its_account_its_result_and_its_log(tmp_path: Path
     assert result.test.truth is None
     assert [row.attack_accuracy for row in result.rounds] == [None] * 3
     assert all(row.top1_accuracy is not None for row in result.rounds)
-    assert len((tmp_path / "run" / "rounds.csv").read_text().splitlines()) == 4
-    assert "left out: c" in (tmp_path / "run" / "log").read_text()
+    assert len((folder / "rounds.csv").read_text().splitlines()) == 4
+    assert "left out: c" in (folder / "log").read_text()
 
 
-def test_the_folder_is_for_its_owner_only(tmp_path: Path) -> None:
-    held(tmp_path / "run")
-    assert stat.S_IMODE((tmp_path / "run").stat().st_mode) == 0o700
-    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "run").iterdir()} == {0o600}
+def test_the_folder_is_for_its_owner_only(folder: Path) -> None:
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
 
 
 def test_a_run_in_a_folder_is_the_run_in_memory(tmp_path: Path) -> None:
@@ -89,18 +100,16 @@ def test_no_group_sum_and_no_local_model_is_in_the_folder_of_a_run_that_has_ende
     assert not [row for row in rows if row.tobytes() in content]
 
 
-def test_the_plan_of_the_run_is_the_plan_that_was_given(tmp_path: Path) -> None:
-    held(tmp_path / "first")
-    plan = read_plan(tmp_path / "first" / "plan.json")
+def test_the_plan_of_the_run_is_the_plan_that_was_given(tmp_path: Path, folder: Path) -> None:
+    plan = read_plan(folder / "plan.json")
     again = held(tmp_path / "second", grouping=plan, seed=7)
-    assert (tmp_path / "second" / "plan.json").read_bytes() == (tmp_path / "first" / "plan.json").read_bytes()
+    assert (tmp_path / "second" / "plan.json").read_bytes() == (folder / "plan.json").read_bytes()
     assert again.grouping is not None
     assert again.grouping.clients == plan.members
 
 
-def test_a_fresh_plan_takes_its_members_from_the_run(tmp_path: Path) -> None:
-    held(tmp_path / "first")
-    fresh = read_plan(tmp_path / "first" / "plan.json").model_copy(update={"members": None})
+def test_a_fresh_plan_takes_its_members_from_the_run(tmp_path: Path, folder: Path) -> None:
+    fresh = read_plan(folder / "plan.json").model_copy(update={"members": None})
     run = held(tmp_path / "second", grouping=fresh)
     written = read_plan(tmp_path / "second" / "plan.json")
     assert run.grouping is not None
@@ -109,9 +118,8 @@ def test_a_fresh_plan_takes_its_members_from_the_run(tmp_path: Path) -> None:
     assert written.model_copy(update={"members": None}) == fresh
 
 
-def test_a_plan_that_promises_more_than_the_run_is_refused(tmp_path: Path) -> None:
-    held(tmp_path / "first")
-    plan = read_plan(tmp_path / "first" / "plan.json")
+def test_a_plan_that_promises_more_than_the_run_is_refused(folder: Path) -> None:
+    plan = read_plan(folder / "plan.json")
     with pytest.raises(SpecError, match="privacy = 3, but the plan promises 4"):
         made(grouping=plan, privacy=3)
 
@@ -152,10 +160,9 @@ def test_what_is_refused_before_the_first_message_leaves_nothing(tmp_path: Path)
     assert list((tmp_path / "run").iterdir()) == []
 
 
-def test_a_folder_that_holds_a_run_is_not_begun_anew(tmp_path: Path) -> None:
-    held(tmp_path / "run")
+def test_a_folder_that_holds_a_run_is_not_begun_anew(folder: Path) -> None:
     with pytest.raises(SpecError, match=r"already holds plan\.json.*resume=True"):
-        made(folder=tmp_path / "run")
+        made(folder=folder)
 
 
 def test_two_processes_do_not_work_in_one_folder_and_the_other_is_named(tmp_path: Path) -> None:
@@ -268,6 +275,7 @@ def test_the_report_of_a_real_run_by_clusters_decides_the_same_again(tmp_path: P
     assert write_report(tmp_path / "run")["recheck"]["status"] == "same"
 
 
+@pytest.mark.slow
 def test_a_client_that_an_earlier_test_has_left_out_sits_in_no_group_of_the_last(tmp_path: Path) -> None:
     run = held(tmp_path / "run", **TWICE, seed=1)
     report = write_report(tmp_path / "run")
@@ -276,6 +284,7 @@ def test_a_client_that_an_earlier_test_has_left_out_sits_in_no_group_of_the_last
     assert report["summary"]["excluded_count"] == len(ATTACKERS) >= len(earlier)
 
 
+@pytest.mark.slow
 def test_who_was_left_out_from_the_beginning_is_so_in_the_record(tmp_path: Path) -> None:
     held(tmp_path / "run", excluded=["c02"])
     report = write_report(tmp_path / "run")

@@ -1,5 +1,6 @@
 """A run in a folder goes on after its server stopped, with the same settings, and asks for nothing twice."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,23 @@ from fedgt.errors import SpecError
 from fedgt.federation import SumSettings
 from fedgt.federation.run_folder import RunFolder
 from fedgt.privacy import Ledger
+from slow_cases import slow
 from small_run import ATTACKERS, NAMES, START, TWICE, Crash, Site, crashing, interrupted, made, result_of, same
 
 # typer still asks click for names that click is about to drop.
 pytestmark = pytest.mark.filterwarnings("ignore:'click.utils:DeprecationWarning")
 
 
-@pytest.mark.parametrize("after", [1, 2, 3])
-@pytest.mark.parametrize("changes", [{"rounds": 4}, TWICE, {"test_rounds": (1, 3), "rounds": 4}])
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that was interrupted after the first of its four rounds; a test works on a copy of it."""
+    folder = tmp_path_factory.mktemp("stopped") / "run"
+    interrupted(folder, 1, rounds=4)
+    return folder
+
+
+@pytest.mark.parametrize("after", [1, *slow(2, 3)])
+@pytest.mark.parametrize("changes", [{"rounds": 4}, *slow(TWICE, {"test_rounds": (1, 3), "rounds": 4})])
 def test_a_run_that_went_on_between_two_rounds_is_the_run_that_was_never_interrupted(
     tmp_path: Path, changes: dict[str, Any], after: int
 ) -> None:
@@ -34,7 +44,7 @@ def test_a_run_that_went_on_between_two_rounds_is_the_run_that_was_never_interru
     assert again.federation.ledger.to_json() == whole.federation.ledger.to_json()
 
 
-@pytest.mark.parametrize("features", ["weights", "outputs", "margins"])
+@pytest.mark.parametrize("features", ["weights", *slow("outputs", "margins")])
 def test_every_kind_of_evidence_goes_on(tmp_path: Path, features: Any) -> None:
     changes: dict[str, Any] = {"screen": ScreenSettings(features=features), "test_rounds": (1, 2)}
     if features == "outputs":
@@ -51,7 +61,7 @@ def test_every_kind_of_evidence_goes_on(tmp_path: Path, features: Any) -> None:
     assert same(again.result()) == same(whole.result())
 
 
-@pytest.mark.parametrize("stage", ["keys", "masked", "unmask", "opened"])
+@pytest.mark.parametrize("stage", [*slow("keys"), "masked", "unmask", *slow("opened")])
 def test_a_test_that_was_under_way_is_lost_counts_as_opened_and_is_made_up_for(tmp_path: Path, stage: str) -> None:
     crashing(tmp_path / "run", 1, stage)
     before = Ledger.load(tmp_path / "run" / "ledger.json")
@@ -108,8 +118,10 @@ OTHERS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "named"), OTHERS)
-def test_a_run_does_not_go_on_with_other_settings(tmp_path: Path, changes: dict[str, Any], named: str) -> None:
-    interrupted(tmp_path / "run", 1, rounds=4)
+def test_a_run_does_not_go_on_with_other_settings(
+    tmp_path: Path, stopped: Path, changes: dict[str, Any], named: str
+) -> None:
+    shutil.copytree(stopped, tmp_path / "run")
     before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.name != "log"}
     with pytest.raises(SpecError, match=f"holds another run: .*{named}"):
         list(made(folder=tmp_path / "run", resume=True, **({"rounds": 4} | changes)).rounds(START))
@@ -178,16 +190,16 @@ def spoilt(content: bytes) -> bytes:
     ],
 )
 def test_a_folder_that_was_changed_is_not_gone_on_with(
-    tmp_path: Path, name: str, change: Callable[[bytes], bytes] | None
+    tmp_path: Path, stopped: Path, name: str, change: Callable[[bytes], bytes] | None
 ) -> None:
-    interrupted(tmp_path / "run", 1)
+    shutil.copytree(stopped, tmp_path / "run")
     path = tmp_path / "run" / name
     if change is None:
         path.unlink()
     else:
         path.write_bytes(change(path.read_bytes()))
     with pytest.raises(SpecError):
-        list(made(folder=tmp_path / "run", resume=True).rounds(START))
+        list(made(folder=tmp_path / "run", resume=True, rounds=4).rounds(START))
 
 
 def test_an_old_copy_of_the_state_is_no_way_around_the_account(tmp_path: Path) -> None:

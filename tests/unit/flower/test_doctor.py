@@ -147,7 +147,7 @@ class Clock(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def address() -> Iterator[str]:
     server = http.server.HTTPServer(("127.0.0.1", 0), Clock)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     yield f"127.0.0.1:{server.server_port}"
     server.shutdown()
@@ -188,7 +188,7 @@ def test_a_port_at_which_anybody_may_submit_runs_is_pointed_out(
 ) -> None:
     monkeypatch.setattr(Gate, "status", status)
     server = http.server.HTTPServer(("127.0.0.1", 0), Gate)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         code, found = doctor("--superlink", f"127.0.0.1:{server.server_port}", "--insecure")

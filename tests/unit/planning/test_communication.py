@@ -11,6 +11,7 @@ from fedgt.planning.communication import communication, plan_bytes
 from fedgt.secagg import ClientPolicy, FixedPoint, RoundPlan, TensorSpec, default_threshold
 from fedgt.types import Parameters
 from secagg_lab import Consortium
+from slow_cases import slow
 
 MODEL = {"w": np.zeros((3, 4), dtype=np.float32), "b": np.zeros(5, dtype=np.float32)}
 UNEVEN = from_matrix([[1, 1, 1, 1, 0, 0], [0, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]])
@@ -38,7 +39,7 @@ def plan_of(design: Design, names: str, ring_bits: int = 32) -> RoundPlan:
 
 
 @pytest.mark.parametrize("signed", [True, False])
-@pytest.mark.parametrize("ring_bits", [32, 64])
+@pytest.mark.parametrize("ring_bits", [32, *slow(64)])
 @pytest.mark.parametrize("design", [UNEVEN, named_design("bch-15x8")], ids=["uneven", "bch"])
 @pytest.mark.parametrize("coefficient", [1, 12])
 def test_the_counted_bytes_are_those_of_a_real_round(

@@ -11,10 +11,11 @@ from fedgt.experiment.simulation import design_of
 from fedgt.planning import default_design
 from fedgt.planning.default import FEWEST_ROWS, MOST_ROWS, UPLOADS
 from fedgt.privacy import disclosed_share, minimum_support
+from slow_cases import slow
 
 
 @pytest.mark.parametrize(
-    ("clients", "privacy"), [(8, 3), (12, 4), (16, 4), (25, 4), (50, 4), (15, 5), (15, 6), (15, 7), (20, 6)]
+    ("clients", "privacy"), [(8, 3), (12, 4), (16, 4), *slow((25, 4), (50, 4)), (15, 5), (15, 6), (15, 7), (20, 6)]
 )
 def test_federations_without_a_known_design_have_groups_that_keep_the_promise(clients: int, privacy: int) -> None:
     design = default_design(clients, graded=True, privacy=privacy)
@@ -100,7 +101,7 @@ def test_where_nothing_can_be_said_of_anybody_it_says_so_and_what_is_possible(
         default_design(clients, graded=True, privacy=privacy, largest_share=share)
 
 
-@pytest.mark.parametrize("clients", [5, 6, 7, 8, 11, 15])
+@pytest.mark.parametrize("clients", [5, 6, 7, 8, *slow(11, 15)])
 def test_what_is_said_to_be_possible_is(clients: int) -> None:
     for privacy in range(2, clients + 1):
         try:
@@ -120,7 +121,7 @@ def test_binary_outcomes_of_other_federations_are_for_the_search() -> None:
         default_design(12, graded=False, privacy=4)
 
 
-@pytest.mark.parametrize("clients", [8, 12, 16, 25, 50])
+@pytest.mark.parametrize("clients", [8, 12, 16, *slow(25, 50)])
 def test_a_specification_that_says_auto_has_groups_without_a_further_command(clients: int) -> None:
     spec = make_spec({"privacy": 3, "federation": {"clients": clients}, "data": {"name": "digits"}})
     assert design_of(spec).clients == clients

@@ -7,6 +7,7 @@ from fedgt.design import named_design
 from fedgt.errors import ShapeError
 from fedgt.evidence import contrasts, decode_graded, graded_screen
 from fedgt.planning import smallest_named_shift
+from slow_cases import slow
 
 DESIGN = named_design("graded-10x6").matrix.astype(float)
 FEATURES, CLASSES = 120, 4
@@ -37,7 +38,7 @@ def named_by_the_decoder(push: float, attackers: int, runs: int) -> float:
     return named / runs
 
 
-@pytest.mark.parametrize("attackers", [1, 2])
+@pytest.mark.parametrize("attackers", [1, *slow(2)])
 def test_the_decoder_names_what_is_promised_and_misses_a_good_deal_of_what_is_weaker(attackers: int) -> None:
     push = smallest_named_shift(contrasts(DESIGN, [100] * 10).shifts, directions=FEATURES, attackers=attackers)
     assert push is not None

@@ -6,9 +6,10 @@ from fedgt.design import Design, StagedDesign
 from fedgt.errors import DesignError
 from fedgt.planning import default_design, design_with_coefficients, detection_power, frontier
 from fedgt.privacy import disclosed_share, minimum_support
+from slow_cases import slow
 
 
-@pytest.mark.parametrize(("clients", "privacy"), [(6, 2), (8, 4), (12, 5), (15, 5), (15, 6), (15, 7), (16, 6)])
+@pytest.mark.parametrize(("clients", "privacy"), [(6, 2), (8, 4), (12, 5), (15, 5), (15, 6), (15, 7), *slow((16, 6))])
 def test_more_attackers_are_found_for_the_same_promise(clients: int, privacy: int) -> None:
     found = design_with_coefficients(clients, privacy=privacy)
     support = minimum_support(found.matrix, enough=privacy)

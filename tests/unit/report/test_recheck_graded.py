@@ -1,6 +1,7 @@
 """Graded evidence is decided again from what the folder keeps; a record that was changed is noticed."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +10,23 @@ import pytest
 from fedgt import ScreenSettings
 from fedgt.federation.kept_evidence import FILE, read_kept
 from fedgt.report import audit
+from slow_cases import slow
 from small_run import ATTACKERS, START, made
 
 TWICE: dict[str, Any] = {"test_rounds": (1, 3)}
 
 
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run, of which each test has a copy."""
+    folder = tmp_path_factory.mktemp("ended") / "run"
+    list(made(folder=folder).rounds(START))
+    return folder
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    list(made(folder=tmp_path / "run").rounds(START))
-    return tmp_path / "run"
+def folder(ended: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(ended, tmp_path / "run")
 
 
 def changed(folder: Path, **change: Any) -> dict[str, Any]:
@@ -35,6 +44,7 @@ def test_the_same_record_is_decided_the_same_way(folder: Path) -> None:
     assert found["largest_difference"] < 1e-9
 
 
+@pytest.mark.slow
 def test_so_is_one_of_two_tests(tmp_path: Path) -> None:
     list(made(folder=tmp_path / "run", **TWICE).rounds(START))
     kept = read_kept(tmp_path / "run")
@@ -43,6 +53,7 @@ def test_so_is_one_of_two_tests(tmp_path: Path) -> None:
     assert audit(tmp_path / "run")["recheck"]["status"] == "same"
 
 
+@pytest.mark.slow
 def test_so_are_tests_in_every_round_after_somebody_was_left_out(tmp_path: Path) -> None:
     every = ScreenSettings(schedule="every-round")
     list(made(folder=tmp_path / "run", screen=every, rounds=4).rounds(START))
@@ -61,7 +72,7 @@ def test_a_record_that_was_changed_is_noticed(folder: Path, change: dict[str, An
     assert any(name in found["reason"] for name in ATTACKERS)
 
 
-@pytest.mark.parametrize("what", ["gone", "damaged", "of another run"])
+@pytest.mark.parametrize("what", ["gone", "damaged", *slow("of another run")])
 def test_without_what_was_compared_nothing_is_claimed(folder: Path, tmp_path: Path, what: str) -> None:
     if what == "gone":
         (folder / FILE).unlink()
