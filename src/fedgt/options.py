@@ -63,7 +63,7 @@ else:
         model_config = _STRICT
 
 
-def syntax_error(path: Path, content: str, error: tomllib.TOMLDecodeError) -> str:
+def syntax_error(path: Path, content: str, error: Exception) -> str:
     """A TOML error as editors like it: file:line:column, then what is wrong."""
     text = str(error)
     if text.endswith("(at end of document)"):
@@ -157,7 +157,7 @@ def _converted(value: Any, kind: type | None) -> str | None:
     text = value.strip().lower() if kind is bool else value.strip()
     try:
         parsed = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return None
     right = isinstance(parsed, (int, float) if kind is float else kind) and isinstance(parsed, bool) == (kind is bool)
     return f"{text}, without quotes" if right else None

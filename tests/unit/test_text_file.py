@@ -112,3 +112,19 @@ def test_a_file_that_is_too_large_is_refused_by_its_size(tmp_path: Path) -> None
         read_text(tmp_path / "big", "note", error=DesignError, largest=10)
     with pytest.raises(SpecError, match="larger than 10 bytes"):
         read_text(tmp_path / "big", "note", largest=10)
+
+
+@pytest.mark.parametrize(
+    "value", ["3" + "9" * 5000, "[" * 20_000, "[" * 20_000 + "]" * 20_000], ids=["digits", "open", "nested"]
+)
+def test_numbers_of_thousands_of_digits_and_lists_in_lists_are_errors_about_the_file(
+    tmp_path: Path, value: str
+) -> None:
+    path = tmp_path / "spec.toml"
+    path.write_text(f"privacy = 4\n[attack]\nmalicious = {value}\n")
+    with pytest.raises(SpecError) as error:
+        read_spec(path)
+    assert str(path) in str(error.value)
+    assert called("run", str(path), "--out", str(tmp_path / "run")).returncode == 2
+    path.write_text("privacy = 4\n")
+    assert called("run", str(path), "--out", str(tmp_path / "run"), "--set", f"attack.malicious={value}").returncode == 2

@@ -114,5 +114,5 @@ def assignment(text: str) -> tuple[str, Any]:
         raise SpecError(f"--set {text!r}: KEY=VALUE is needed, such as decode.strategy=count")
     try:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return key.strip(), value

@@ -351,7 +351,7 @@ def read_spec(path: Path, overrides: Mapping[str, Any] | None = None) -> Experim
     text = read_text(path, "specification")
     try:
         content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise SpecError(syntax_error(path, text, error)) from error
     return make_spec(content, overrides, origin=str(path), beside=path.parent)
 

@@ -180,7 +180,7 @@ class RunFolder:
         how = f"Go on with the settings in {self.path}, or take another folder"
         try:
             there = tomllib.loads(read_text(self.path / SETTINGS, "settings"))
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise SpecError(f"{self.path / SETTINGS}: not valid TOML: {error}") from error
         if there.get("fedgt") != __version__:
             raise SpecError(
@@ -199,7 +199,7 @@ class RunFolder:
             return None
         try:
             return str(tomllib.loads(read_text(self.path / SETTINGS, "settings"))["name"])
-        except (tomllib.TOMLDecodeError, KeyError) as error:
+        except (ValueError, RecursionError, KeyError) as error:
             raise SpecError(f"{self.path / SETTINGS}: not the settings of a run ({error})") from error
 
     def asks(self, coming: Coming) -> None:

@@ -63,7 +63,7 @@ def parsed(path: Path, program: str, *, name: str) -> LocalFile:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise SpecError(f"{path} is missing: it says what runs here and who this site is ({_GUIDE})") from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SpecError(f"{path} cannot be read: {error}") from error
     settings = found.pop("settings", {})
     if not isinstance(settings, dict):
