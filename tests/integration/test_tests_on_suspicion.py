@@ -1,22 +1,27 @@
 """Tests on suspicion: a quiet round opens few sums, and whoever attacks later is named in that round all the same."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedgt import DecodeSettings, FederationRun, ScreenSettings, TrainedModel
+from command_line import called
+from fedgt import ClientEndpoint, DecodeSettings, FederationRun, LocalTransport, ScreenSettings, TrainedModel
+from fedgt.engine import Failure
 from fedgt.errors import SpecError
 from fedgt.experiment import make_spec, run, run_into
 from fedgt.experiment.batch import run_batch
 from fedgt.federation import Step
 from fedgt.federation.schedule import Standing
+from fedgt.secagg import AgreementLog, ClientPolicy
 from fedgt.train import load
 from fedgt.types import Parameters
+from secagg_lab import Consortium
 from small_run import ATTACKERS, NAMES, START, made
 
 NEVER = ScreenSettings(schedule="on-suspicion", unannounced=0.0)
@@ -86,7 +91,7 @@ def test_the_model_of_a_quiet_round_is_nearly_the_mean_of_everybody() -> None:
         np.testing.assert_allclose(one.parameters["weight"], other.parameters["weight"], atol=0.02)
 
 
-@pytest.mark.parametrize("wakes", [2, 4])
+@pytest.mark.parametrize("wakes", [4, pytest.param(2, marks=pytest.mark.slow)])
 def test_sleepers_are_named_in_the_round_they_wake_and_their_poison_is_in_no_model(wakes: int) -> None:
     run = watched(sites(wakes))
     steps = held(run)
@@ -185,6 +190,7 @@ def test_a_run_that_is_resumed_ends_as_one_that_never_stopped(stops: int, tmp_pa
     assert same[0] == same[1]
 
 
+@pytest.mark.slow
 def test_a_simulated_run_of_one_seed_is_the_same_with_and_without_masks_and_after_a_restart(tmp_path: Path) -> None:
     spec = make_spec(
         {
@@ -213,6 +219,161 @@ def test_a_simulated_run_of_one_seed_is_the_same_with_and_without_masks_and_afte
     (plain,) = run_batch([spec], data=load(spec.data.name, None), masks=False)
     assert [row.purpose for row in plain.rounds] == [row.purpose for row in result.rounds]
     assert [row.top1_accuracy for row in plain.rounds] == [row.top1_accuracy for row in result.rounds]
+
+
+@dataclass
+class Losing:
+    """A transport that loses the replies of some: told (round, stage of the plan, message, client)."""
+
+    handlers: Mapping[str, Any]
+    loses: Callable[[int, int, str, str], bool] = lambda *_: False
+    round: int = 0
+    stage: int = 0
+
+    def exchange(self, stage: str, messages: Mapping[str, bytes], timeout: float) -> dict[str, bytes | Failure]:
+        self.stage = 0 if stage in ("keys", "begin") else self.stage + int(stage == "further")
+        found = LocalTransport(dict(self.handlers)).exchange(stage, messages, timeout)
+        lost = [client for client in found if self.loses(self.round, self.stage, stage, client)]
+        return {**found, **{client: Failure(client=client, reason="lost") for client in lost}}
+
+
+def endpoints(who: Mapping[str, Any], **how: Any) -> dict[str, Any]:
+    how = how or {"minimum_group_size": 4}
+    return {name: ClientEndpoint(name, site, **how).handle for name, site in who.items()}
+
+
+def played(wire: Losing, **changes: Any) -> tuple[FederationRun, list[Step]]:
+    run = made(wire, **({"rounds": 8, "screen": NEVER} | changes))
+    run.begin(START)
+    steps = []
+    while (coming := run.coming()) is not None:
+        wire.round = coming.round
+        steps.append(run.hold(coming))
+    return run, steps
+
+
+def lost(steps: Sequence[Step]) -> list[int]:
+    return [step.round for step in steps if any("is lost" in warning for warning in step.result.warnings)]
+
+
+class Cover(Sleeper):
+    """Stands out without harm, and attacks later: what the first looks have got used to would cover it."""
+
+    def train(self, parameters: Parameters, *, round: int) -> TrainedModel:
+        trained = Sleeper(self.name, wakes=self.wakes).train(parameters, round=round)
+        weight = np.array(trained.parameters["weight"])
+        if self.name in ATTACKERS and round < self.wakes:
+            weight[[2, 3], 4] += [0.4, -0.4]
+        return TrainedModel(parameters={"weight": weight, "bias": parameters["bias"]}, samples=10)
+
+
+def test_a_push_that_was_found_suspicious_is_no_cover_for_an_attack() -> None:
+    steps = held(watched({name: Cover(name, wakes=4) for name in NAMES}))
+    assert {one.verdict for one in steps[0].verdicts if one.client in ATTACKERS} == {"suspicious"}
+    assert [set(step.excluded) for step in steps] == [set(), set(), set(), ATTACKERS, ATTACKERS]
+    assert all(harm(step.parameters) < 0.1 for step in steps)
+
+
+class Shy(Sleeper):
+    """Pushes against the others where a plan has a later stage, and leaves when that comes; behaves in announced tests."""
+
+    pushes = False
+
+    def train(self, parameters: Parameters, *, round: int) -> TrainedModel:
+        trained = super().train(parameters, round=round)
+        weight = np.asarray(parameters["weight"])
+        moved = np.asarray(trained.parameters["weight"]) - weight
+        times = -3.0 if self.name == "c01" and Shy.pushes else 1.0
+        return TrainedModel(parameters={"weight": weight + times * moved, "bias": parameters["bias"]}, samples=10)
+
+
+def shy(**changes: Any) -> list[Step]:
+    def leaves(round: int, stage: int, message: str, client: str) -> bool:
+        return client == "c01" and stage == 1 and message == "further"
+
+    wire = Losing(endpoints({name: Shy(name) for name in NAMES}), leaves)
+    run = made(wire, rounds=11, screen=NEVER, **changes)
+    run.begin(START)
+    steps: list[Step] = []
+    while (coming := run.coming()) is not None:
+        wire.round = coming.round
+        assert run._standing is not None
+        Shy.pushes = not run._standing.at_once(run.state)
+        steps.append(run.hold(coming))
+    return steps
+
+
+def test_who_leaves_when_more_sums_are_asked_for_costs_few_rounds_and_is_reported() -> None:
+    steps = shy()
+    # The pauses between the rounds that it spoils double.
+    assert lost(steps) == [2, 5, 10]
+    assert not steps[-1].excluded
+    told = [warning for step in steps for warning in step.warnings if "just when more sums" in warning]
+    assert told
+    assert all(warning.startswith("c01") for warning in told)
+
+
+@pytest.mark.slow
+def test_the_policy_leaves_out_who_leaves_again_when_more_sums_are_asked_for() -> None:
+    steps = shy(decode=DecodeSettings(on_silent="exclude"))
+    assert lost(steps) == [2, 5]
+    assert steps[-1].excluded == ("c01",)
+
+
+@pytest.mark.slow
+def test_clients_at_their_limit_of_later_stages_are_not_blamed_and_the_run_goes_on() -> None:
+    policy = ClientPolicy(privacy=4, colluders=0, later_stages=2)
+    wire = Losing(endpoints(sites(), policy=policy))
+    _, steps = played(wire, screen=ALWAYS, decode=DecodeSettings(on_silent="exclude"), rounds=10)
+    assert lost(steps) == [4, 7]
+    assert not steps[-1].excluded
+
+
+@pytest.mark.parametrize("schedule", ["first", "every-round", "on-suspicion"])
+@pytest.mark.parametrize("how", ["absent", pytest.param("left", marks=pytest.mark.slow)])
+def test_with_identities_one_client_that_is_missing_in_the_first_test_costs_no_round(schedule: Any, how: str) -> None:
+    consortium = Consortium.of(NAMES)
+    policy = ClientPolicy(privacy=4, colluders=0)
+    who = {
+        name: ClientEndpoint(name, site, policy=policy, credentials=consortium.of_client(name)).handle
+        for name, site in sites().items()
+    }
+    wire = Losing(
+        who, lambda round, _, message, client: how == "left" and (round, message, client) == (1, "masked", "c07")
+    )
+    _, steps = played(
+        wire,
+        screen=ScreenSettings(schedule=schedule, most_rounds=1, unannounced=0.0),
+        decode=DecodeSettings(on_untested="keep"),
+        rounds=3,
+        credentials=consortium.of_server(),
+        agreements=AgreementLog(consortium.registry),
+        present=lambda number: set(NAMES) - ({"c07"} if how == "absent" and number == 1 else set()),
+    )
+    assert not lost(steps)
+    models = [START["weight"], *(step.parameters["weight"] for step in steps)]
+    assert all(not np.array_equal(one, other) for one, other in pairwise(models))
+
+
+def test_a_sum_that_the_ledger_refuses_is_not_among_the_first() -> None:
+    wire = Losing(
+        endpoints(sites()), lambda round, _, message, client: (round, message, client) == (1, "masked", "c07")
+    )
+    _, steps = played(wire, decode=DecodeSettings(on_untested="keep"), rounds=5)
+    assert any(record.status == "refused" for record in steps[0].result.records)
+    assert [step.purpose for step in steps][2:] == ["training"] * 3
+
+
+def test_the_report_says_why_a_round_was_a_test_and_that_the_others_were_watched(tmp_path: Path) -> None:
+    held(watched(sites(4), folder=tmp_path / "run", rounds=6))
+    page = called("report", str(tmp_path / "run"), "--json")
+    assert page.returncode == 0
+    said = json.loads(page.stdout)
+    assert [row["opened_for"] != "" for row in said["tests"]] == [True, True, True]
+    text = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "In every round a few sums were compared with those of earlier rounds" in text
+    assert "an attack that changes the first sums little is not found" in text
+    assert "All sums were opened: " in text
 
 
 def test_a_schedule_that_does_not_fit_is_refused_before_anybody_is_asked() -> None:

@@ -1,6 +1,6 @@
 """Sessions of a small consortium without a transport, whose every message a test can change on its way."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +44,7 @@ class Consortium:
     clients: Mapping[str, Identity]
 
     @classmethod
-    def of(cls, names: str) -> "Consortium":
+    def of(cls, names: Iterable[str]) -> "Consortium":
         return cls(server=Identity.generate("server"), clients={name: Identity.generate(name) for name in names})
 
     @property

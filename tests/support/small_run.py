@@ -1,6 +1,5 @@
 """A small federation of one's own clients: fifteen sites of a model with four classes, of which three exchange two."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,7 +42,7 @@ def logits(parameters: Parameters) -> Any:
 VALIDATION = Validation(logits=logits, labels=LABELS, inputs=lambda _: IMAGES)
 
 
-def made(sites: Mapping[str, Any] | None = None, **changes: Any) -> FederationRun:
+def made(sites: Any = None, **changes: Any) -> FederationRun:
     options: dict[str, Any] = {
         "privacy": 4,
         "samples": dict.fromkeys(NAMES, 10),

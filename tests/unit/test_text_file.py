@@ -127,4 +127,6 @@ def test_numbers_of_thousands_of_digits_and_lists_in_lists_are_errors_about_the_
     assert str(path) in str(error.value)
     assert called("run", str(path), "--out", str(tmp_path / "run")).returncode == 2
     path.write_text("privacy = 4\n")
-    assert called("run", str(path), "--out", str(tmp_path / "run"), "--set", f"attack.malicious={value}").returncode == 2
+    assert (
+        called("run", str(path), "--out", str(tmp_path / "run"), "--set", f"attack.malicious={value}").returncode == 2
+    )

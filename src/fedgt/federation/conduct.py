@@ -8,7 +8,7 @@ import numpy as np
 
 from fedgt.federation.liars import SUSPECTED
 from fedgt.federation.settings import DecodeSettings
-from fedgt.federation.silence import WINDOW
+from fedgt.federation.silence import LOOKED_AWAY, WINDOW
 from fedgt.federation.state import Coming, RunState
 from fedgt.federation.sums import RoundResult
 from fedgt.federation.verdicts import Verdict
@@ -26,6 +26,7 @@ def judged(
     result: RoundResult,
     policies: DecodeSettings,
     missing: Iterable[frozenset[str]] = (),
+    looked_away: Collection[str] = (),
 ) -> tuple[RunState, tuple[Verdict, ...], tuple[str, ...]]:
     """Add the faults and silences of a round up, and leave out whom they leave no doubt about.
 
@@ -35,12 +36,13 @@ def judged(
         result: What it left behind.
         policies: What follows if a client is silent again and again.
         missing: What is missing in its sums, if it was a test; see `Suspicions`.
+        looked_away: Who was in its first sums, and left when more were asked for.
 
     Returns:
         The state after it; the verdicts about those who are left out; what must not be overlooked.
     """
     suspicions = state.suspicions.after(coming.round, result.faults, missing, result.complaints)
-    silences = state.silences.after(coming.members, result.silent)
+    silences = state.silences.after(coming.members, result.silent, looked_away)
     accused = suspicions.accused(coming.members, state.excluded) if result.faults or result.complaints else {}
     verdicts = [
         _left_out(
@@ -52,10 +54,17 @@ def judged(
         for client, value in accused.items()
     ]
     told = []
-    for client, (stage, times) in silences.often.items():
+    often = {
+        client: f"it has left the secure sums at stage {stage!r} in {times} of its last {WINDOW} rounds"
+        for client, (stage, times) in silences.often.items()
+    } | {
+        client: f"it has left in {times} rounds just when more sums of the same model were asked for"
+        for client, times in silences.away.items()
+        if times >= LOOKED_AWAY and client in looked_away
+    }
+    for client, said in often.items():
         if client not in result.silent or client in accused:
             continue
-        said = f"it has left the secure sums at stage {stage!r} in {times} of its last {WINDOW} rounds"
         if policies.on_silent == "exclude" and client not in state.excluded:
             verdicts.append(_left_out(client, f"{said}, and the policy leaves out whoever does", np.nan))
         else:

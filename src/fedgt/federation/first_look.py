@@ -6,7 +6,7 @@ things are compared with the rounds before, for the classes of the classificatio
 - the **spread** between the group means: some clients have begun to push otherwise than the others;
 - the spread **along** the mean update, where honest clients differ less: some push against the others, or not at all;
 - the **turn** of the mean update: the same push in every group, which no difference between groups shows;
-- the **rise** of the loss on the validation set.
+- the **rise** of the loss on the validation set, in this round and since it was lowest.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,10 @@ _TURNED, _MORE_TURNED = 0.3, 1.5
 """One minus the cosine, and how many times the most before."""
 
 _RISEN, _MORE_RISEN = 0.15, 1.5
-"""Nats of the loss of a class, and how many times the most before."""
+"""By how much the logarithm of the loss of a class rises in a round, and how many times the most before."""
+
+_WORSE = 0.4
+"""The same since the loss was lowest, in this run or since the last test that found nobody."""
 
 _LITTLE_LOSS = 0.01
 """Nats: a loss below it is as good as none, whatever it was before."""
@@ -50,6 +53,8 @@ class FirstLook:
         turn: The largest of one minus the cosine between the mean updates of this round and the one before, over the
             classes; NaN where there is none before.
         rise: The largest rise of the logarithm of the loss of a class in this round; NaN where it cannot be said.
+        losses: float64[classes], the logarithms after it; those of classes without a sample are NaN.
+        lowest: float64[classes], the lowest before it.
         tested: Whether all sums of the round were opened, and nobody is suspected.
     """
 
@@ -60,11 +65,13 @@ class FirstLook:
     direction: FloatArray
     turn: float
     rise: float
+    losses: FloatArray
+    lowest: FloatArray
     tested: bool = False
 
     def __post_init__(self) -> None:
         """Freeze."""
-        for name in ("rows", "spread", "freedom", "direction"):
+        for name in ("rows", "spread", "freedom", "direction", "losses", "lowest"):
             object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
 
     def follows(self, other: "FirstLook") -> bool:
@@ -111,6 +118,11 @@ def first_look(
         comparisons = len(updates) - 1
         freedom = np.append(_freedom(by_input, comparisons), max(1, comparisons * int((lengths > 0).sum())))
     last = before[-1].direction if before else np.zeros((0, 0))
+    beginning, end = _losses(start, moved, validation)
+    rises = end - beginning
+    lowest = beginning
+    if before:
+        lowest = np.fmin(before[-1].losses, beginning if before[-1].tested else before[-1].lowest)
     return FirstLook(
         rows=rows,
         spread=spread,
@@ -118,7 +130,9 @@ def first_look(
         freedom=freedom,
         direction=step,
         turn=_turn(step, last),
-        rise=_rise(start, moved, validation),
+        rise=float(np.nanmax(rises)) if np.isfinite(rises).any() else float("nan"),
+        losses=end,
+        lowest=lowest,
     )
 
 
@@ -157,6 +171,8 @@ def reason_to_open_more(look: FirstLook, before: Sequence[FirstLook]) -> str:
         risen = max(one.rise for one in known)
         if look.rise > max(_RISEN, _MORE_RISEN * risen):
             return f"the loss of a class has risen by {100 * np.expm1(look.rise):.0f} %"
+    if look.losses.shape == look.lowest.shape and (worse := float(np.nanmax(look.losses - look.lowest))) > _WORSE:
+        return f"the loss of a class is {100 * np.expm1(worse):.0f} % above the lowest since the last test"
     return ""
 
 
@@ -196,12 +212,12 @@ def _turn(step: FloatArray, last: FloatArray) -> float:
     return float((1.0 - (step * last).sum(axis=1)[moving] / lengths[moving]).max())
 
 
-def _rise(start: Parameters, moved: Parameters, validation: Validation) -> float:
+def _losses(start: Parameters, moved: Parameters, validation: Validation) -> tuple[FloatArray, FloatArray]:
+    """float64[classes] twice: the logarithms of the losses before and after; NaN where there is none."""
     scored = [np.asarray(validation.logits(one), dtype=np.float64) for one in (start, moved)]
     used = usable_scores(scored, np.asarray(validation.labels))
     if not len(used.labels) or any(one is None or not np.isfinite(one).all() for one in used.models):
-        return float("nan")
-    before, after = (class_losses(one, used.labels) for one in used.models if one is not None)
-    there = np.isin(np.arange(len(before)), used.labels)
-    rises = np.log(after[there] + _LITTLE_LOSS) - np.log(before[there] + _LITTLE_LOSS)
-    return float(rises.max())
+        nothing = np.full(1, np.nan)
+        return nothing, nothing
+    before, after = (np.log(class_losses(one, used.labels) + _LITTLE_LOSS) for one in used.models if one is not None)
+    return before, after

@@ -16,7 +16,7 @@ from fedgt.federation.look import Look
 from fedgt.federation.measure import group_means, real_rows
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.round import ScreeningRound, real_grouping, revealed_mean
-from fedgt.federation.sums import RoundResult, take
+from fedgt.federation.sums import RoundResult, foreseen, take
 from fedgt.grouping import Grouping
 from fedgt.types import Parameters
 
@@ -33,12 +33,14 @@ class RoundOnSuspicion:
         screening: The test; None where the first sums were enough.
         look: What the first sums show; None where they do not say.
         reason: Why all sums were opened; empty where they were not.
+        looked_away: Who was in the first sums, and left when more were asked for.
     """
 
     result: RoundResult
     screening: ScreeningRound | None
     look: FirstLook | None
     reason: str
+    looked_away: frozenset[str] = frozenset()
 
 
 def round_on_suspicion(
@@ -73,6 +75,9 @@ def round_on_suspicion(
         screening: `screening_round` with the arguments that are not given here, as `functools.partial`.
     """
     asked = look.groups(real_rows(federation, grouping), grouping, present)
+    factors = [grouping.factors(number) for number in range(len(asked))]
+    refused = foreseen(federation, parameters, asked, factors)
+    asked = [() if number in refused else members for number, members in enumerate(asked)]
     given = np.array([bool(members) for members in asked])
     weights = np.array([federation.weight(client) for client in grouping.clients], dtype=np.float64)
     aside = np.array([client in look.aside for client in grouping.clients], dtype=np.bool_)
@@ -88,6 +93,7 @@ def round_on_suspicion(
         at_once = at_once or "fewer sums give no good model"
     reason, seen = at_once, None
     moved, notes = parameters, tuple[str, ...]()
+    there: frozenset[str] = frozenset()
     kept = sorted(set(present) - look.aside)
 
     def looked_at(opened: SecureSums) -> bool:
@@ -105,7 +111,8 @@ def round_on_suspicion(
         return not notes
 
     def go_on(opened: SecureSums) -> bool:
-        nonlocal reason
+        nonlocal reason, there
+        there = frozenset(client for one in opened.sums if one.total is not None for client in one.members)
         if not looked_at(opened) or seen is None or opened.faults:
             reason = "not all of the first sums could be used"
         else:
@@ -136,4 +143,5 @@ def round_on_suspicion(
         screening=replace(screened, opened_for=reason),
         look=None if seen is None else replace(seen, tested=True),
         reason=reason,
+        looked_away=there & set(taken.silent),
     )

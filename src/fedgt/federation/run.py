@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _ONE_BATCH = ("next-round", "negative-groups")
+_NOBODY: frozenset[str] = frozenset()
 
 NextModel: TypeAlias = Callable[[Parameters, Parameters], Parameters]
 """(global model of the round, mean that the sums give) -> the next global model; a server optimiser, for instance."""
@@ -333,7 +334,7 @@ class FederationRun:
         state = self.state
         self._recorder.asks(coming)
         self._ask_ahead(coming.round + 1)
-        result, screening, look = self._round(coming, state)
+        result, screening, look, looked_away = self._round(coming, state)
         if self._local is not None and not result.secure_sums:
             self._local.require_some(coming.members, coming.round)
         parameters = result.parameters
@@ -343,9 +344,9 @@ class FederationRun:
         news: tuple[Verdict, ...] = ()
         halted = ""
         missing = () if screening is None else screening.missing
-        state, liars, told = judged(state, coming, result, self.decode, missing)
+        state, liars, told = judged(state, coming, result, self.decode, missing, looked_away)
         if self._standing is not None and coming.purpose == "test":
-            state = self._standing.held(state, result, screening, look)
+            state = self._standing.held(state, result, screening, look, looked_away)
         if screening is not None:
             if self._standing is None:
                 state, screening = self._agenda.after(
@@ -459,16 +460,15 @@ class FederationRun:
             run = self.federation.run
             transport.prekeys.request = PrekeyRequest(run=run, round=number, groups=groups) if groups else None
 
-    def _round(self, coming: Coming, state: RunState) -> tuple[RoundResult, ScreeningRound | None, FirstLook | None]:
+    def _round(
+        self, coming: Coming, state: RunState
+    ) -> tuple[RoundResult, ScreeningRound | None, FirstLook | None, frozenset[str]]:
         if self.rfa is not None:
             who = coming.members
-            return (
-                rfa_round(self.federation, coming.parameters, round=coming.round, members=who, rfa=self.rfa),
-                None,
-                None,
-            )
+            result = rfa_round(self.federation, coming.parameters, round=coming.round, members=who, rfa=self.rfa)
+            return result, None, None, _NOBODY
         if coming.purpose != "test" or state.grouping is None or self.validation is None:
-            return self._training(coming, state), None, None
+            return self._training(coming, state), None, None, _NOBODY
         screened = partial(
             screening_round,
             validation=self.validation,
@@ -486,7 +486,7 @@ class FederationRun:
         how: dict[str, Any] = {"round": coming.round, "grouping": state.grouping, "present": coming.members}
         if every is None or look is None or not every.on_suspicion:
             screening = screened(self.federation, coming.parameters, **how, look=look)
-            return screening.result, screening, None
+            return screening.result, screening, None, _NOBODY
         found = round_on_suspicion(
             self.federation,
             coming.parameters,
@@ -501,7 +501,7 @@ class FederationRun:
         )
         if found.reason:
             _log.info("round %d opens all sums: %s", coming.round, found.reason)
-        return found.result, found.screening, found.look
+        return found.result, found.screening, found.look, found.looked_away
 
     @property
     def _least(self) -> int:

@@ -9,6 +9,7 @@ On suspicion a round begins with a few of these sums, and is a test only if some
 (`fedgt.federation.on_suspicion`).
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -23,6 +24,9 @@ from fedgt.federation.sums import RoundResult
 
 _LOTS = 8
 """A stream of randomness of its own."""
+
+_LONGEST = 20
+"""Powers of two of rounds that open all sums at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,12 +108,19 @@ class Standing:
             )
         if state.waiting:
             return f"{', '.join(sorted(state.waiting))} wait for a test"
-        if state.suspicions.unexplained(state.excluded):
+        if state.round < state.refused[1]:
+            return "somebody has left when more sums were asked for in an earlier round"
+        if state.suspicions.apart(state.round + 1, state.excluded):
             return "somebody has broken the rules of the secure sums, and it is not known who"
         return ""
 
     def held(
-        self, state: RunState, result: RoundResult, screening: ScreeningRound | None, look: FirstLook | None
+        self,
+        state: RunState,
+        result: RoundResult,
+        screening: ScreeningRound | None,
+        look: FirstLook | None,
+        looked_away: Collection[str],
     ) -> RunState:
         """The state after a round; the next one has the same members of every group that was opened.
 
@@ -118,13 +129,23 @@ class Standing:
             result: What was opened.
             screening: The test; None where a few sums were enough.
             look: What the first sums have shown; None where all sums are opened in every round, or they do not say.
+            looked_away: Who was in the first sums, and left when more were asked for: the next rounds ask for all sums at
+                once, twice as many each time, so that it costs few rounds, and no round in which a client is not looked at.
         """
         assert state.grouping is not None  # noqa: S101 - there are groups wherever there are tests
         seats = state.grouping if screening is None else screening.seats
         known = {row.tobytes(): row for row in (*state.revealed, *opened_rows(result, seats.clients))}
-        calm = look is not None and (screening is None or _calm(screening, state, look))
+        calm = look is not None and (screening is None or _calm(screening, look))
         looks = () if look is None or not calm else remembered([one for one in state.looks if look.follows(one)], look)
-        after = replace(state, revealed=tuple(known.values()), next_test=state.round + 1, grouping=seats, looks=looks)
+        times = state.refused[0] + 1
+        after = replace(
+            state,
+            revealed=tuple(known.values()),
+            next_test=state.round + 1,
+            grouping=seats,
+            looks=looks,
+            refused=(times, state.round + 2 ** min(times, _LONGEST)) if looked_away else state.refused,
+        )
         if screening is None:
             return after
         heard = screening.measured.evidence is not None
@@ -137,14 +158,15 @@ class Standing:
         )
 
 
-def _calm(screening: ScreeningRound, state: RunState, look: FirstLook) -> bool:
+def _calm(screening: ScreeningRound, look: FirstLook) -> bool:
     """Whether a test leaves nothing open: then its first sums are what later ones are compared with."""
     if screening.measured.evidence is None or screening.exclusion.halt or screening.exclusion.excluded:
         return False
     clients = screening.seats.clients
     seen = {clients[j] for j in np.flatnonzero(look.rows.any(axis=0)).tolist()}
     kept = [one for one in screening.exclusion.verdicts if one.client in seen]
-    return all(one.verdict == "keep" or (one.verdict == "suspicious" and one.client in state.odd) for one in kept)
+    # Who is suspicious differs from the others: to be used to it would cover what it does later.
+    return all(one.verdict == "keep" for one in kept)
 
 
 def asked_still(state: RunState) -> frozenset[str]:

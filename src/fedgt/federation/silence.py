@@ -18,6 +18,9 @@ WINDOW = 6
 OFTEN = 3
 """So many of them at one stage are reported."""
 
+LOOKED_AWAY = 2
+"""So many rounds of a run in which a client left just when more sums were asked for are reported."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silences:
@@ -26,23 +29,32 @@ class Silences:
     Attributes:
         latest: Client -> the stage that it has left, one a round that it was asked in, the latest last; empty for a round
             that it has stayed in. Clients that have stayed in all of them are not there.
+        away: Client -> in how many rounds of the run it was in the first sums, and left when more of the same model were
+            asked for.
     """
 
     latest: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    away: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
-    def after(self, asked: Collection[str], left: Mapping[str, str]) -> "Silences":
+    def after(self, asked: Collection[str], left: Mapping[str, str], looked_away: Collection[str] = ()) -> "Silences":
         """With a further round.
 
         Args:
             asked: Who took part.
             left: Client -> the stage at which it has left by itself.
+            looked_away: Who of them left when more sums were asked for. Where most do, it is not their own doing: it may be
+                their limit of later stages.
         """
         latest = dict(self.latest)
         for client in sorted(asked):
             latest[client] = (*latest.get(client, ()), left.get(client, ""))[-WINDOW:]
             if not any(latest[client]):
                 del latest[client]
-        return Silences(latest=MappingProxyType(latest))
+        away = dict(self.away)
+        if 2 * len(looked_away) < len(asked):
+            for client in sorted(looked_away):
+                away[client] = away.get(client, 0) + 1
+        return Silences(latest=MappingProxyType(latest), away=MappingProxyType(away))
 
     @property
     def often(self) -> Mapping[str, tuple[str, int]]:

@@ -41,6 +41,8 @@ class RunState:
         waiting: Who does not train until a test hears it.
         odd: With a test in every round: whom the first one found suspicious.
         looks: With tests on suspicion: what the first sums of earlier rounds have shown, the latest last.
+        refused: With tests on suspicion: how often somebody has left when more sums were asked for, and the last round that
+            opens all sums at once for that.
 
     Examples:
         >>> import numpy as np
@@ -73,6 +75,7 @@ class RunState:
     waiting: frozenset[str] = frozenset()
     odd: frozenset[str] = frozenset()
     looks: tuple[FirstLook, ...] = ()
+    refused: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -196,8 +196,8 @@ def take(
         coefficients: Of each sum, client -> by which whole number it multiplies its update; empty for none.
 
     Returns:
-        The sums of all groups, or of those of the stages that were opened. Of a later stage, groups that the ledger would
-        refuse already are left out from the start: their sums are erasures.
+        The sums of all groups, or of those of the stages that were opened. Of a test or a later stage, groups that the
+        ledger would refuse already are left out from the start: their sums are erasures.
     """
     weights = {client: federation.weight(client) for group in groups for client in group}
     booked = {client: float(weight) for client, weight in weights.items()}
@@ -215,10 +215,12 @@ def take(
             {client: a[client] * booked[client] for client in group} for a, group in zip(factors, members, strict=True)
         ]
 
-    if len(stages) > 1:
+    later = stages[0] if len(stages) > 1 else 0
+    if later or (test and not override):
+        # Clients refuse a plan with a sum that breaks the promise as a whole.
         rows = booked_rows(groups)
         foreseen = enumerate(federation.ledger.foresee(rows, models=models, test=test))
-        refused = {i: why for i, why in foreseen if why is not None and i >= stages[0] and groups[i]}
+        refused = {i: why for i, why in foreseen if why is not None and i >= later and groups[i]}
         groups = [() if i in refused else group for i, group in enumerate(groups)]
     numbered = list(zip(factors, groups, strict=True))
     largest = max((sum(a[client] * weights[client] for client in group) for a, group in numbered), default=0)
@@ -311,6 +313,21 @@ def take(
 
 def _them(fault: Fault) -> str:
     return "it" if len(fault.groups) == 1 else "them"
+
+
+def foreseen(
+    federation: Federation,
+    parameters: Parameters,
+    groups: Sequence[Sequence[str]],
+    coefficients: Sequence[Mapping[str, int]],
+) -> dict[int, str]:
+    """The groups of a test whose sums the ledger would refuse already, and why; nothing is permitted or recorded."""
+    rows = [
+        {client: float(a[client] * federation.weight(client)) for client in group}
+        for a, group in zip(coefficients, groups, strict=True)
+    ]
+    said = federation.ledger.foresee(rows, models=fingerprint(parameters).hex(), test=True)
+    return {i: why for i, why in enumerate(said) if why is not None and groups[i]}
 
 
 def shown(sums: SecureSums) -> frozenset[int]:

@@ -149,7 +149,12 @@ def _missed(result: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]]) ->
                 "nothing is there."
             )
     last = max(one["round"] for one in tests)
-    said.append(f"An attack that begins after round {last}, the last one with a test, is not found.")
+    if any(one["opened_for"] for one in tests):
+        said.append(
+            f"After round {last}, the last one with a test, an attack that changes the first sums little is not found."
+        )
+    else:
+        said.append(f"An attack that begins after round {last}, the last one with a test, is not found.")
     said.append("An attack that does not show on the server's own validation data is not found.")
     if untested := sum(1 for one in verdicts if one["verdict"] == "untested"):
         said.append(f"{_many(untested, 'client was', 'clients were').capitalize()} not tested at all.")

@@ -157,6 +157,7 @@ def test_what_is_spent_on_false_alarms_and_the_prior_add_up_over_the_run(
     rounds: int, allowed: float, nobody: float
 ) -> None:
     every = Standing(
+        secret=0,
         rounds=rounds,
         screen=ScreenSettings(schedule="every-round", false_exclusions=allowed),
         decode=DecodeSettings(nobody=nobody),
