@@ -229,6 +229,7 @@ _CAME_LATER: Mapping[tuple[str, ...], Any] = {
     ("design", "coefficients"): False,
     ("screen", "schedule"): "first",
     ("screen", "false_exclusions"): 0.05,
+    ("screen", "unannounced"): 0.05,
 }
 """Keys that the hash leaves out at these values."""
 
