@@ -3,12 +3,14 @@
     FEDGT_DATA=<folder with MNIST/raw> python benchmarks/standing.py [part] [seeds] [first seed]
 
 Parts: `iid`, `dirichlet` and `digits` (1, 3 and 5 that wake in round 2, 5 or 9 of 10), `nobody` (30 rounds), `knowing`
-(attackers who know the schedule), and `noise` (of the model after exclusions; needs no data). Runs of one seed are paired:
+(attackers who know the schedule), `growing` (one attacker in each of the first sums, whose poison grows by a tenth of it in
+each round from the fifth on), and `noise` (of the model after exclusions; needs no data). Runs of one seed are paired:
 the same data, attackers and order of samples for all schedules, and for an oracle that leaves the attackers out from the
 start. Rows go to docs/results/standing.csv (resumable). The seeds chose no constant.
 """
 
 import csv
+import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +22,7 @@ from scipy.stats import beta
 from fedgt.design import named_design
 from fedgt.experiment import ExperimentSpec, make_spec
 from fedgt.experiment.batch import run_batch
+from fedgt.experiment.simulation import simulate
 from fedgt.privacy import best_in_span, disclosed_share
 from fedgt.record import RunResult
 from fedgt.train import ImageData, load
@@ -76,6 +79,13 @@ def knowing() -> Iterator[Case]:
     yield "5 from the start", {"attack": {"malicious": 5}}
 
 
+def growing() -> Iterator[Case]:
+    """Three whose poison grows slowly."""
+    for kind in ("label-flip", "backdoor"):
+        attack = {"kind": kind, "malicious": 3, "first_round": 5, "growth": 0.1}
+        yield f"3 grow by a tenth a round, {kind}", {"attack": attack, "federation": {"rounds": 24}}
+
+
 def cases(part: str) -> list[Case]:
     """Of a part: a name, and the keys of the specification."""
     if part in DATA:
@@ -84,12 +94,14 @@ def cases(part: str) -> list[Case]:
         return [(f"nobody, {where}", {"data": data, "federation": {"rounds": 30}}) for where, data in DATA.items()]
     if part == "knowing":
         return [(name, {"data": DATA["iid"], **content}) for name, content in knowing()]
-    raise SystemExit(f"no part {part!r}: take {', '.join(DATA)}, nobody, knowing or noise")
+    if part == "growing":
+        return [(name, {"data": DATA["iid"], **content}) for name, content in growing()]
+    raise SystemExit(f"no part {part!r}: take {', '.join(DATA)}, nobody, knowing, growing or noise")
 
 
 def specs_of(content: Mapping[str, Any], seed: int, part: str) -> dict[str, ExperimentSpec]:
     """By method; nobody malicious has no oracle."""
-    left_out = {"nobody": ("first", "oracle"), "knowing": ("oracle",)}.get(part, ())
+    left_out = {"nobody": ("first", "every-round", "oracle"), "knowing": ("oracle",), "growing": ("oracle",)}.get(part, ())
     return {
         method: make_spec({"privacy": 4, "seed": seed, **content}, changes)
         for method, changes in METHODS.items()
@@ -163,7 +175,7 @@ def balanced(spec: ExperimentSpec, result: RunResult) -> bool:
     return len({len(malicious & one) for one in partition}) == 1
 
 
-def rows(part: str, seeds: range) -> list[dict[str, Any]]:
+def rows(part: str, seeds: Sequence[int]) -> list[dict[str, Any]]:
     """All rows of a part; what is not there is run, one seed at a time."""
     known = {}
     if RESULTS.exists():
@@ -214,6 +226,24 @@ def in_time(row: Mapping[str, Any], late: int) -> bool:
     """Whether all attackers were named in the round they wake, or so many rounds after it."""
     named = [99 if one == "-" else int(one) for one in str(row["named_in"]).split()]
     return max(named, default=0) <= int(row["wakes_in"]) + late
+
+
+def seeds_of(part: str, count: int, first: int) -> list[int]:
+    """The seeds of a part: the next ones; of `growing` those whose attackers sit in all three first sums."""
+    seeds: list[int] = []
+    data = load("mnist", None) if part == "growing" else None
+    for seed in itertools.count(first):
+        if len(seeds) == count:
+            break
+        if data is not None:
+            spec = make_spec({"privacy": 4, "seed": seed, "data": DATA["iid"], "attack": {"malicious": 3}})
+            simulation = simulate(spec, data=data, masks=False)
+            grouping = simulation.grouping
+            assert grouping is not None
+            if any(len(simulation.malicious & set(grouping.members(group))) != 1 for group in range(3)):
+                continue
+        seeds.append(seed)
+    return seeds
 
 
 def table(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -277,7 +307,7 @@ def main() -> None:
         return
     seeds = int(sys.argv[2]) if len(sys.argv) > 2 else 10
     first = int(sys.argv[3]) if len(sys.argv) > 3 else FIRST_SEED
-    for line in table(rows(part, range(first, first + seeds))):
+    for line in table(rows(part, seeds_of(part, seeds, first))):
         print(line)
 
 

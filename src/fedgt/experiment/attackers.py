@@ -86,6 +86,7 @@ def malicious_behaviours(
         first_round=kind.first_round,
         last_round=kind.last_round,
         boost=kind.boost,
+        growth=kind.growth,
         knowledge=kind.knowledge,
     )
     parts = [split.clients[j] for j in numbers]

@@ -135,6 +135,13 @@ class AttackersSpec(Options):
     )
     first_round: int = Field(1, ge=1, description="They are honest before this round: sleepers.")
     last_round: int | None = Field(None, ge=1, description="They are honest after this round.")
+    growth: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Which part of the attack is added in each round from `first_round` on, until it is whole; 1 begins "
+        "with all of it.",
+    )
 
 
 class AttackSpec(AttackersSpec):
@@ -222,6 +229,7 @@ _CAME_LATER: Mapping[tuple[str, ...], Any] = {
     ("attack", "knowledge"): "everybody",
     ("attack", "first_round"): 1,
     ("attack", "last_round"): None,
+    ("attack", "growth"): 1.0,
     ("attack", "further"): [],
     ("failures",): [],
     ("decode", "on_suspicious"): "keep",
@@ -318,6 +326,9 @@ class ExperimentSpec(Options):
             place = content[sections[0]] if sections else content
             if place[key] == unchanged:
                 del place[key]
+        for one in content["attack"].get("further", ()):
+            if one["growth"] == _CAME_LATER["attack", "growth"]:
+                del one["growth"]
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 

@@ -30,9 +30,11 @@ class Behaviour:
         boost: The update is multiplied by this before it is sent; the number of clients replaces the model (Bagdasaryan et
             al. 2020, "How to backdoor federated learning").
         stale: The model of the first round that it trained in is sent in all later ones.
+        growth: Which part of the attack is added in each round from the first on, until it is whole: of the samples that are
+            changed, or of the update. 1 begins with all of it.
 
     Raises:
-        SpecError: If the rounds or the boost are out of range.
+        SpecError: If the rounds, the boost or the growth are out of range.
         ShapeError: If there is not one label for each image.
 
     Example:
@@ -50,6 +52,7 @@ class Behaviour:
     knowledge: Knowledge = "everybody"
     boost: float = 1.0
     stale: bool = False
+    growth: float = 1.0
 
     def __post_init__(self) -> None:
         """Check and freeze."""
@@ -60,6 +63,8 @@ class Behaviour:
             )
         if not (self.boost > 0 and np.isfinite(self.boost)):
             raise SpecError(f"{self.kind} with boost {self.boost}; a positive number is needed")
+        if not 0 < self.growth <= 1:
+            raise SpecError(f"{self.kind} with growth {self.growth}; a number above 0, at most 1, is needed")
         if self.labels is not None:
             object.__setattr__(self, "labels", frozen(self.labels, np.int64))
         if self.images is not None and self.labels is not None and len(self.images) != len(self.labels):
@@ -68,6 +73,38 @@ class Behaviour:
     def active(self, round: int) -> bool:
         """Whether the client behaves like this in the round."""
         return self.first_round <= round and (self.last_round is None or round <= self.last_round)
+
+    def part(self, round: int) -> float:
+        """Which part of the attack there is in a round, from 0 to 1."""
+        return min(1.0, self.growth * (round - self.first_round + 1)) if self.active(round) else 0.0
+
+    def samples(
+        self, images: npt.NDArray[Any], labels: IntArray, round: int
+    ) -> tuple[npt.NDArray[Any] | None, IntArray | None]:
+        """The images and labels that it trains on in a round; None for those that are its own.
+
+        Args:
+            images: [own samples, features], what it holds.
+            labels: int64[own samples], what it holds.
+            round: From 1.
+        """
+        part = self.part(round)
+        if part >= 1.0:
+            return self.images, self.labels
+        changed = np.zeros(len(labels), dtype=np.bool_)
+        if self.labels is not None:
+            changed |= self.labels != labels
+        if self.images is not None:
+            changed |= (self.images != images).reshape(len(images), -1).any(axis=1)
+        now = np.flatnonzero(changed)[: int(np.ceil(part * changed.sum()))]
+        mixed_images, mixed_labels = None, None
+        if self.images is not None:
+            mixed_images = np.array(images)
+            mixed_images[now] = self.images[now]
+        if self.labels is not None:
+            mixed_labels = np.array(labels)
+            mixed_labels[now] = self.labels[now]
+        return mixed_images, mixed_labels
 
     @property
     def trains_otherwise(self) -> bool:
@@ -81,6 +118,7 @@ class Behaviour:
         known: Sequence[Parameters],
         *,
         rng: np.random.Generator,
+        part: float = 1.0,
     ) -> Mapping[str, npt.NDArray[Any]]:
         """The model that the client sends.
 
@@ -89,6 +127,7 @@ class Behaviour:
             own: What the client trained.
             known: The honestly trained models that it knows; empty takes its own.
             rng: Its own source of randomness in this round.
+            part: Which part of an attack on the update there is.
 
         Returns:
             Tensors as in `own`; those without floating-point numbers stay as they are.
@@ -99,7 +138,8 @@ class Behaviour:
         update = _vector(own) - origin
         if self.update is not None:
             updates = np.stack([_vector(model) - origin for model in known]) if known else update[None]
-            update = self.update.sent(update, updates, rng=rng)
+            sent = self.update.sent(update, updates, rng=rng)
+            update = sent if part >= 1.0 else update + part * (sent - update)
         return _tensors(origin + self.boost * update, own)
 
 

@@ -110,7 +110,11 @@ class Cohort:
                         f"{len(own)} {name} of client {client!r}, which holds {self.parts[client].size} samples"
                     )
         self._seed = seed
-        self._otherwise: tuple[frozenset[str], npt.NDArray[Any], IntArray] = (frozenset(), self.images, self.labels)
+        self._otherwise: tuple[frozenset[tuple[str, float]], npt.NDArray[Any], IntArray] = (
+            frozenset(),
+            self.images,
+            self.labels,
+        )
         self._first: dict[str, TrainedModel] = {}
         self._lock = threading.Lock()
         self._active: dict[int, frozenset[str]] = {}
@@ -140,17 +144,20 @@ class Cohort:
     def data(self, round: int) -> tuple[npt.NDArray[Any], IntArray]:
         """The images and labels of all samples as the clients train on them in this round."""
         active = frozenset(
-            client for client, one in self.behaviours.items() if one.trains_otherwise and one.active(round)
+            (client, one.part(round))
+            for client, one in self.behaviours.items()
+            if one.trains_otherwise and one.active(round)
         )
         if self._otherwise[0] != active:
             images, labels = self.images, np.array(self.labels)
-            for client in active:
-                one, part = self.behaviours[client], self.parts[client]
-                if one.labels is not None:
-                    labels[part] = one.labels
-                if one.images is not None:
+            for client, _ in sorted(active):
+                part = self.parts[client]
+                own = self.behaviours[client].samples(self.images[part], self.labels[part], round)
+                if own[1] is not None:
+                    labels[part] = own[1]
+                if own[0] is not None:
                     images = np.array(images) if images is self.images else images
-                    images[part] = one.images
+                    images[part] = own[0]
             images.setflags(write=False)
             self._otherwise = (active, images, frozen(labels, np.int64))
         return self._otherwise[1:]
@@ -229,6 +236,7 @@ class Cohort:
             results[client].parameters,
             [results[one].parameters for one in self.parts if one in known],
             rng=np.random.default_rng([self._seed, round, _client_key(client), _MISLED]),
+            part=behaviour.part(round),
         )
         return self._model_of(client, model)
 

@@ -111,3 +111,39 @@ def test_data_that_do_not_fit_the_client_are_refused() -> None:
         make({"b": Behaviour(kind="x", labels=np.zeros(3, dtype=np.int64))})
     with pytest.raises(SpecError, match="'z'"):
         make({"z": Behaviour(kind="x")})
+
+
+def test_an_attack_that_grows_changes_more_of_its_samples_in_each_round_until_all_are() -> None:
+    images = np.arange(20, dtype=np.float32).reshape(10, 2)
+    labels = np.arange(10) % 2
+    poisoned = np.where(labels == 1, 7, labels)
+    sly = Behaviour(kind="label-flip", labels=poisoned, first_round=3, growth=0.4)
+    assert [round(sly.part(number), 3) for number in range(1, 7)] == [0, 0, 0.4, 0.8, 1, 1]
+    counts = []
+    for number in (3, 4, 5):
+        _, now = sly.samples(images, labels, number)
+        assert now is not None
+        counts.append(int((now != labels).sum()))
+        assert set(now[now != labels].tolist()) == {7}
+    assert counts == [2, 4, 5]
+    marked = Behaviour(kind="backdoor", images=images + 1, labels=poisoned, growth=0.5)
+    pictures, now = marked.samples(images, labels, 1)
+    assert pictures is not None
+    assert now is not None
+    assert int((pictures != images).any(axis=1).sum()) == 5
+
+
+def test_of_an_attack_on_the_update_that_grows_a_part_is_sent() -> None:
+    start = {"weight": np.zeros(3)}
+    own = {"weight": np.array([1.0, -2.0, 0.5])}
+    flip = Behaviour(kind="sign-flip", update=SignFlip(strength=1.0), growth=0.25)
+    rng = np.random.default_rng(0)
+    whole = np.asarray(flip.sent(start, own, [], rng=rng)["weight"])
+    part = np.asarray(flip.sent(start, own, [], rng=rng, part=flip.part(2))["weight"])
+    np.testing.assert_allclose(part, (own["weight"] + whole) / 2)
+
+
+@pytest.mark.parametrize("growth", [0.0, -0.1, 1.1, float("nan")])
+def test_a_growth_that_is_none_is_refused(growth: float) -> None:
+    with pytest.raises(SpecError, match="growth"):
+        Behaviour(kind="label-flip", growth=growth)
