@@ -37,6 +37,7 @@ COLUMNS: Final = (
 )  # fmt: skip
 METHODS: Final[Mapping[str, Mapping[str, Any]]] = {
     "on-suspicion": {"screen.schedule": "on-suspicion"},
+    "on-suspicion, roll back": {"screen.schedule": "on-suspicion", "screen.roll_back": True},
     "every-round": {"screen.schedule": "every-round"},
     "first": {},
     "oracle": {"method": "oracle"},
@@ -101,7 +102,11 @@ def cases(part: str) -> list[Case]:
 
 def specs_of(content: Mapping[str, Any], seed: int, part: str) -> dict[str, ExperimentSpec]:
     """By method; nobody malicious has no oracle."""
-    left_out = {"nobody": ("first", "every-round", "oracle"), "knowing": ("oracle",), "growing": ("oracle",)}.get(part, ())
+    left_out = {
+        "nobody": ("on-suspicion, roll back", "first", "every-round", "oracle"),
+        "knowing": ("on-suspicion, roll back", "oracle"),
+        "growing": ("oracle",),
+    }.get(part, ("on-suspicion, roll back",))
     return {
         method: make_spec({"privacy": 4, "seed": seed, **content}, changes)
         for method, changes in METHODS.items()

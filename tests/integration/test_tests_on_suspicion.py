@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -374,6 +374,50 @@ def test_the_report_says_why_a_round_was_a_test_and_that_the_others_were_watched
     assert "In every round a few sums were compared with those of earlier rounds" in text
     assert "an attack that changes the first sums little is not found" in text
     assert "All sums were opened: " in text
+
+
+class Growing(Sleeper):
+    """One in each of the first sums, and a little more in every round: nothing changes at once."""
+
+    def train(self, parameters: Parameters, *, round: int) -> TrainedModel:
+        trained = Sleeper(self.name).train(parameters, round=round)
+        weight = np.array(trained.parameters["weight"])
+        if self.name in self.attackers:
+            weight[[2, 3], [3, 2]] += 0.04 * max(0, round - 2)
+        return TrainedModel(parameters={"weight": weight, "bias": parameters["bias"]}, samples=10)
+
+
+@pytest.mark.parametrize("back", [True, False])
+def test_what_was_done_between_two_tests_is_undone_where_the_settings_say_so(back: bool, tmp_path: Path) -> None:
+    few = opened(held(watched(rounds=2))[1])
+    taken: list[str] = []
+    for members in sorted(few):
+        taken.append(next(client for client in members if client not in taken and _alone(client, few)))
+    who = {name: Growing(name, attackers=frozenset(taken)) for name in NAMES}
+    screen = ScreenSettings(schedule="on-suspicion", unannounced=0.0, roll_back=back)
+    run = watched(who, screen=screen, rounds=8, folder=tmp_path / "run")
+    steps: list[Step] = []
+    run.begin(START)
+    while (coming := run.coming()) is not None:
+        if coming.round == 7 and run._standing is not None:  # the lot falls on this round
+            run._standing = replace(run._standing, screen=screen.model_copy(update={"unannounced": 1.0}))
+        steps.append(run.hold(coming))
+    assert [step.purpose for step in steps][:6] == ["test", *["training"] * 5]
+    assert set(steps[6].excluded) == set(taken)
+    told = any("back to the model of round 1" in warning for warning in steps[6].warnings)
+    assert told == back
+    assert np.array_equal(steps[6].parameters["weight"], steps[0].parameters["weight"]) == back
+    assert (harm(steps[6].parameters) < 0.02) == back
+    account = run.federation.ledger.account()
+    assert account.strict is not None
+    assert account.cautious is not None
+    assert min(account.strict, account.cautious) >= 4
+    run.close()
+
+
+def test_to_roll_back_needs_rounds_between_tests() -> None:
+    with pytest.raises(ValueError, match="on-suspicion"):
+        ScreenSettings(schedule="every-round", roll_back=True)
 
 
 def test_a_schedule_that_does_not_fit_is_refused_before_anybody_is_asked() -> None:

@@ -238,6 +238,7 @@ _CAME_LATER: Mapping[tuple[str, ...], Any] = {
     ("screen", "schedule"): "first",
     ("screen", "false_exclusions"): 0.05,
     ("screen", "unannounced"): 0.05,
+    ("screen", "roll_back"): False,
 }
 """Keys that the hash leaves out at these values."""
 

@@ -36,7 +36,7 @@ from fedgt.federation.recorder import Recorder, opened
 from fedgt.federation.rfa import rfa_round
 from fedgt.federation.round import ScreeningRound, screening_round, training_round
 from fedgt.federation.run_settings import digest_of, settings_of
-from fedgt.federation.schedule import Standing, gone
+from fedgt.federation.schedule import Standing, gone, rolled_back
 from fedgt.federation.seats import planned, seated
 from fedgt.federation.settings import DecodeSettings, RfaSettings, ScreenSettings, SumSettings, Weighting
 from fedgt.federation.state import Coming, Purpose, RunState, Step
@@ -360,6 +360,7 @@ class FederationRun:
                 excluded=state.excluded | set(screening.exclusion.excluded),
             )
             _log.info("round %d: %s", coming.round, screening.exclusion.reason)
+        state, back = rolled_back(state, screening)
         news = (*news, *liars)
         mute = () if screening is None else result.silent
         state, waits = made_to_wait(state, self.federation.samples, self.decode, mute=mute, least=self._least)
@@ -372,12 +373,12 @@ class FederationRun:
             round=coming.round,
             purpose="training" if coming.purpose == "test" and screening is None else coming.purpose,
             members=coming.members,
-            parameters=parameters,
+            parameters=state.parameters,
             result=result,
             screening=screening,
             verdicts=news,
             excluded=tuple(sorted(state.excluded)),
-            warnings=(*(() if screening is None else screening.told(news)), *told, *waits),
+            warnings=(*(() if screening is None else screening.told(news)), *told, *waits, *back),
         )
         self._recorder.add(step, state, halted=halted)
         if halted:

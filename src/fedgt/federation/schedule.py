@@ -148,6 +148,8 @@ class Standing:
         )
         if screening is None:
             return after
+        if self.screen.roll_back and calm:
+            after = replace(after, safe=(state.round, state.parameters))
         heard = screening.measured.evidence is not None
         odd = {one.client for one in screening.exclusion.verdicts if one.verdict == "suspicious"}
         return replace(
@@ -156,6 +158,20 @@ class Standing:
             tests=state.tests + int(heard),
             odd=frozenset(odd) if heard and not state.tests else state.odd,
         )
+
+
+def rolled_back(state: RunState, screening: ScreeningRound | None) -> tuple[RunState, tuple[str, ...]]:
+    """Where a test leaves somebody out, the state with the model of the last one that left nothing open, and a word on it.
+
+    Training from that model again asks for the same sums as before, so that the account stays as it is.
+    """
+    if screening is None or state.safe is None or not screening.exclusion.excluded:
+        return state, ()
+    number, model = state.safe
+    if number + 1 >= state.round:  # no quiet round in between
+        return state, ()
+    said = f"round {state.round}: back to the model of round {number}, the last test that left nothing open"
+    return replace(state, parameters=model, safe=None), (said,)
 
 
 def _calm(screening: ScreeningRound, look: FirstLook) -> bool:

@@ -149,6 +149,11 @@ class ScreenSettings(Options):
         description="With a test in every round, or on suspicion: the probability that honest clients are left out over a "
         "whole run in which nobody attacks, if the assumptions of the evidence hold.",
     )
+    roll_back: bool = Field(
+        False,
+        description="With tests on suspicion: where a test leaves somebody out, the run goes on from the model of the last "
+        "test that left nothing open. What the attackers have done in between is undone, and so is all other training.",
+    )
     round: int = Field(1, ge=1, description="The round in which groups are tested, from 1.")
     most_rounds: int = Field(
         3, ge=1, description="Test rounds at most; a further one only while clients stay undecided."
@@ -194,6 +199,11 @@ class ScreenSettings(Options):
             raise ValueError(
                 f"screen.schedule = {self.schedule!r} begins in round 1, and screen.round = {self.round}: leave "
                 "screen.round out"
+            )
+        if self.roll_back and self.schedule != "on-suspicion":
+            raise ValueError(
+                f"screen.roll_back is for screen.schedule = 'on-suspicion', and the schedule is {self.schedule!r}: with it "
+                "the rounds between two tests may hold poison"
             )
         if self.utility == "recall" and self.source_label is None:
             raise ValueError(

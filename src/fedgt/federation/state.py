@@ -43,6 +43,7 @@ class RunState:
         looks: With tests on suspicion: what the first sums of earlier rounds have shown, the latest last.
         refused: With tests on suspicion: how often somebody has left when more sums were asked for, and the last round that
             opens all sums at once for that.
+        safe: With `screen.roll_back`: the round of the last test that left nothing open, and the global model after it.
 
     Examples:
         >>> import numpy as np
@@ -76,6 +77,7 @@ class RunState:
     odd: frozenset[str] = frozenset()
     looks: tuple[FirstLook, ...] = ()
     refused: tuple[int, int] = (0, 0)
+    safe: tuple[int, Parameters] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
