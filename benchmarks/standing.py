@@ -4,9 +4,9 @@
 
 Parts: `iid`, `dirichlet` and `digits` (1, 3 and 5 that wake in round 2, 5 or 9 of 10), `nobody` (30 rounds), `knowing`
 (attackers who know the schedule), `growing` (one attacker in each of the first sums, whose poison grows by a tenth of it in
-each round from the fifth on), and `noise` (of the model after exclusions; needs no data). Runs of one seed are paired:
-the same data, attackers and order of samples for all schedules, and for an oracle that leaves the attackers out from the
-start. Rows go to docs/results/standing.csv (resumable). The seeds chose no constant.
+each round from the fifth on), `noise` (of the model after exclusions; needs no data), and `cost` (of a round; on an idle
+machine). Runs of one seed are paired: the same data, attackers and order of samples for all schedules, and for an oracle
+that leaves the attackers out from the start. Rows go to docs/results/standing.csv (resumable). The seeds chose no constant.
 """
 
 import csv
@@ -20,7 +20,7 @@ import numpy as np
 from scipy.stats import beta
 
 from fedgt.design import named_design
-from fedgt.experiment import ExperimentSpec, make_spec
+from fedgt.experiment import ExperimentSpec, make_spec, run
 from fedgt.experiment.batch import run_batch
 from fedgt.experiment.simulation import simulate
 from fedgt.privacy import best_in_span, disclosed_share
@@ -97,7 +97,7 @@ def cases(part: str) -> list[Case]:
         return [(name, {"data": DATA["iid"], **content}) for name, content in knowing()]
     if part == "growing":
         return [(name, {"data": DATA["iid"], **content}) for name, content in growing()]
-    raise SystemExit(f"no part {part!r}: take {', '.join(DATA)}, nobody, knowing, growing or noise")
+    raise SystemExit(f"no part {part!r}: take {', '.join(DATA)}, nobody, knowing, growing, noise or cost")
 
 
 def specs_of(content: Mapping[str, Any], seed: int, part: str) -> dict[str, ExperimentSpec]:
@@ -252,42 +252,42 @@ def seeds_of(part: str, count: int, first: int) -> list[int]:
 
 
 def table(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Markdown, one row a case and schedule."""
+    """Markdown, one row a case and schedule; uploads and share are those of a round after the first."""
     yield (
-        "| case | schedule | runs | all named in the round they wake | or the round after | attackers missed "
-        "| honest clients excluded | attack accuracy at the end, % | accuracy, % | tests | uploads after round 1 "
-        "| mean share after round 1 |"
+        "| case | schedule | runs | all named in the round they wake | attackers missed | honest clients excluded "
+        "| attack accuracy in %: this, first, oracle | tests a run | uploads a round | mean share a round |"
     )
-    yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
     for case in dict.fromkeys(row["case"] for row in found):
-        for name in METHODS:
-            of = [row for row in found if row["case"] == case and row["method"] == name]
-            if not of:
-                continue
-            attackers = sum(int(row["malicious_clients"]) for row in of)
-            missed, wrong = (sum(int(row[key]) for row in of) for key in ("missed_clients", "falsely_excluded_clients"))
-            named = [
-                f"{sum(in_time(row, late) for row in of)}" if attackers and name != "oracle" else "" for late in (0, 1)
-            ]
-            attack, top1 = (
-                float(np.mean([at_the_end(row, f"{key}_accuracy_by_round_percent") for row in of]))
-                for key in ("attack", "top1")
-            )
-            tests = float(np.mean([len(str(row["tests_in"]).split()) for row in of]))
-            uploads, share = (
-                float(np.mean([float(row[key]) for row in of])) for key in ("uploads_after_first", "share_after_first")
-            )
-            yield (
-                f"| {case} | {name} | {len(of)} | {named[0]} | {named[1]} | {missed} of {attackers} | {wrong} "
-                f"| {attack:.1f} | {top1:.1f} | {tests:.1f} | {uploads:.2f} | {share:.2f} |"
-            )
+        of = {name: [row for row in found if row["case"] == case and row["method"] == name] for name in METHODS}
+        for name, these in of.items():
+            if these and name not in ("first", "oracle"):
+                yield f"| {case} | {name} | {len(these)} | {' | '.join(_figures(these, of))} |"
     for name in ("on-suspicion", "every-round"):
         several = [row for row in found if row["method"] == name and int(row["malicious_clients"]) >= 3]
-        if several:
-            even = [row for row in several if str(row["balanced"]) == "True"]
-            yield f"{name}, three or more attackers: {interval(sum(in_time(row, 1) for row in several), len(several))}"
-            if even:
-                yield f"of these with as many in each first sum: {interval(sum(in_time(row, 1) for row in even), len(even))}"
+        even = [row for row in several if str(row["balanced"]) == "True"]
+        for what, some in (("three or more attackers", several), ("of these with as many in each first sum", even)):
+            if some:
+                late = [interval(sum(in_time(row, one) for row in some), len(some)) for one in (0, 1)]
+                yield f"{name}, {what}: {len(some)} runs, in the round they wake {late[0]}, or the round after {late[1]}"
+    for name in METHODS:
+        wronged = [int(row["falsely_excluded_clients"]) > 0 for row in found if row["method"] == name]
+        if wronged:
+            part = f"{sum(wronged)} of {len(wronged)} runs, {interval(sum(wronged), len(wronged))}"
+            yield f"{name}: somebody honest was excluded in {part}"
+
+
+def _figures(these: Sequence[Mapping[str, Any]], of: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    attackers = sum(int(row["malicious_clients"]) for row in these)
+    yield str(sum(in_time(row, 0) for row in these)) if attackers else "-"
+    yield f"{sum(int(row['missed_clients']) for row in these)} of {attackers}" if attackers else "-"
+    yield str(sum(int(row["falsely_excluded_clients"]) for row in these))
+    key = "attack_accuracy_by_round_percent"
+    compared = (these, of["first"], of["oracle"])
+    yield ", ".join(f"{np.mean([at_the_end(row, key) for row in some]):.1f}" if some else "-" for some in compared)
+    yield f"{np.mean([len(str(row['tests_in']).split()) for row in these]):.1f}"
+    yield f"{np.mean([float(row['uploads_after_first']) for row in these]):.2f}"
+    yield f"{np.mean([float(row['share_after_first']) for row in these]):.2f}"
 
 
 def noise(draws: int = 40) -> Iterator[str]:
@@ -304,11 +304,42 @@ def noise(draws: int = 40) -> Iterator[str]:
         yield f"| {gone} | {np.median(values):.2f} | {max(values):.2f} |"
 
 
+def cost(repeats: int = 3) -> Iterator[str]:
+    """Markdown: the CPU time of a quiet round, and of a test, against plain secure averaging, with the protocol."""
+    data, few, many = load("mnist", None), 2, 12
+    yield "| a round of 15 clients, training included | CPU ms, median | times plain secure averaging |"
+    yield "|---|---|---|"
+    plain = 0.0
+    for name, changes in (
+        ("plain secure averaging", {"method": "no-defence"}),
+        ("a quiet round", {"screen.schedule": "on-suspicion", "screen.unannounced": 0.0}),
+        ("a test", {"screen.schedule": "every-round"}),
+    ):
+        found = []
+        for seed in range(FIRST_SEED, FIRST_SEED + repeats):
+            ended = [
+                run(
+                    make_spec(
+                        {"privacy": 4, "seed": seed, "data": {"name": "mnist"}, "federation": {"rounds": rounds}},
+                        changes,
+                    ),
+                    data=data,
+                )
+                for rounds in (few, many)
+            ]
+            if name == "a quiet round" and len(ended[1].tests) > 1:
+                continue
+            found.append((ended[1].cpu_seconds - ended[0].cpu_seconds) / (many - few))
+        took = float(np.median(found))
+        plain = plain or took
+        yield f"| {name} | {1000 * took:.0f} | {took / plain:.2f} |"
+
+
 def main() -> None:
     """Run what is missing and print the table."""
     part = sys.argv[1] if len(sys.argv) > 1 else "iid"
-    if part == "noise":
-        print("\n".join(noise()))
+    if part in ("noise", "cost"):
+        print("\n".join(noise() if part == "noise" else cost()))
         return
     seeds = int(sys.argv[2]) if len(sys.argv) > 2 else 10
     first = int(sys.argv[3]) if len(sys.argv) > 3 else FIRST_SEED
