@@ -31,7 +31,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Another federation, with other attackers.")] = DEMO["seed"],
     malicious: Annotated[int, typer.Option(help="How many of the 15 clients flip labels.")] = 5,
     first_round: Annotated[
-        int, typer.Option(min=1, max=10, help="The round they wake in; every round is tested if it is not the first.")
+        int, typer.Option(min=1, max=10, help="The round they wake in; every round is watched if it is not the first.")
     ] = 1,
     method: Annotated[
         Way,
@@ -54,7 +54,7 @@ def demo(
     if sleepers:
         if method == "paper":
             raise SpecError(f"--first-round {first_round} with --method paper: the paper tests once; take graded")
-        common |= {"attack.first_round": first_round, "screen.schedule": "every-round"}
+        common |= {"attack.first_round": first_round, "screen.schedule": "on-suspicion"}
     ways: dict[str, dict[str, Any]] = {"no-defence": {"method": "no-defence"}}
     if method == "paper":
         ways |= {f"fedgt {name}": {"decode.strategy": name} for name in ("count", "delta")}
@@ -105,7 +105,8 @@ def _sums(ours: "RunResult") -> str:
     tested, trained = (sum(row.secure_sums for row in rows) for rows in (tests, others))
     megabytes = sum(row.bytes_up + row.bytes_down for row in ours.rounds) / 1e6
     held = "1 test" if len(tests) == 1 else f"{len(tests)} tests"
-    rest = f", and {trained} in the other rounds, over all who were kept" if others else ""
+    over = "all" if trained <= len(others) else "groups of all"
+    rest = f", and {trained} in the other rounds, over {over} who were kept" if others else ""
     read = f"The server read {tested + trained} sums: {tested} in {held}, over a group each{rest}"
     return f"{read}. Messages: {megabytes:.1f} MB."
 
