@@ -139,8 +139,8 @@ class AttackersSpec(Options):
         1.0,
         gt=0,
         le=1,
-        description="Which part of the attack is added in each round from `first_round` on, until it is whole; 1 begins "
-        "with all of it.",
+        description="Which part of the poisoned update is sent in `first_round`, and added in each round after it, until it "
+        "is whole; the rest is the honest update. 1 begins with all of it.",
     )
 
 

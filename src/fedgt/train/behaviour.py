@@ -30,8 +30,8 @@ class Behaviour:
         boost: The update is multiplied by this before it is sent; the number of clients replaces the model (Bagdasaryan et
             al. 2020, "How to backdoor federated learning").
         stale: The model of the first round that it trained in is sent in all later ones.
-        growth: Which part of the attack is added in each round from the first on, until it is whole: of the samples that are
-            changed, or of the update. 1 begins with all of it.
+        growth: Which part of the attack is added in each round from the first on, until it is whole: the client sends so
+            much of the poisoned update, and for the rest the honest one. 1 begins with all of it.
 
     Raises:
         SpecError: If the rounds, the boost or the growth are out of range.
@@ -78,34 +78,6 @@ class Behaviour:
         """Which part of the attack there is in a round, from 0 to 1."""
         return min(1.0, self.growth * (round - self.first_round + 1)) if self.active(round) else 0.0
 
-    def samples(
-        self, images: npt.NDArray[Any], labels: IntArray, round: int
-    ) -> tuple[npt.NDArray[Any] | None, IntArray | None]:
-        """The images and labels that it trains on in a round; None for those that are its own.
-
-        Args:
-            images: [own samples, features], what it holds.
-            labels: int64[own samples], what it holds.
-            round: From 1.
-        """
-        part = self.part(round)
-        if part >= 1.0:
-            return self.images, self.labels
-        changed = np.zeros(len(labels), dtype=np.bool_)
-        if self.labels is not None:
-            changed |= self.labels != labels
-        if self.images is not None:
-            changed |= (self.images != images).reshape(len(images), -1).any(axis=1)
-        now = np.flatnonzero(changed)[: int(np.ceil(part * changed.sum()))]
-        mixed_images, mixed_labels = None, None
-        if self.images is not None:
-            mixed_images = np.array(images)
-            mixed_images[now] = self.images[now]
-        if self.labels is not None:
-            mixed_labels = np.array(labels)
-            mixed_labels[now] = self.labels[now]
-        return mixed_images, mixed_labels
-
     @property
     def trains_otherwise(self) -> bool:
         """Whether the client trains on other samples than its own."""
@@ -119,6 +91,7 @@ class Behaviour:
         *,
         rng: np.random.Generator,
         part: float = 1.0,
+        honest: Parameters | None = None,
     ) -> Mapping[str, npt.NDArray[Any]]:
         """The model that the client sends.
 
@@ -127,20 +100,22 @@ class Behaviour:
             own: What the client trained.
             known: The honestly trained models that it knows; empty takes its own.
             rng: Its own source of randomness in this round.
-            part: Which part of an attack on the update there is.
+            part: Which part of the attack there is.
+            honest: What honest training of the client gives, for the rest; None is `own`.
 
         Returns:
             Tensors as in `own`; those without floating-point numbers stay as they are.
         """
-        if self.update is None and self.boost == 1:
+        if self.update is None and self.boost == 1 and part >= 1.0:
             return own
         origin = _vector(start)
         update = _vector(own) - origin
+        rest = update if honest is None else _vector(honest) - origin
         if self.update is not None:
             updates = np.stack([_vector(model) - origin for model in known]) if known else update[None]
-            sent = self.update.sent(update, updates, rng=rng)
-            update = sent if part >= 1.0 else update + part * (sent - update)
-        return _tensors(origin + self.boost * update, own)
+            update = self.update.sent(update, updates, rng=rng)
+        sent = self.boost * update
+        return _tensors(origin + (sent if part >= 1.0 else part * sent + (1.0 - part) * rest), own)
 
 
 def _vector(model: Parameters) -> npt.NDArray[np.floating]:

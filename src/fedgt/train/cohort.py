@@ -110,7 +110,7 @@ class Cohort:
                         f"{len(own)} {name} of client {client!r}, which holds {self.parts[client].size} samples"
                     )
         self._seed = seed
-        self._otherwise: tuple[frozenset[tuple[str, float]], npt.NDArray[Any], IntArray] = (
+        self._otherwise: tuple[frozenset[str], npt.NDArray[Any], IntArray] = (
             frozenset(),
             self.images,
             self.labels,
@@ -144,20 +144,17 @@ class Cohort:
     def data(self, round: int) -> tuple[npt.NDArray[Any], IntArray]:
         """The images and labels of all samples as the clients train on them in this round."""
         active = frozenset(
-            (client, one.part(round))
-            for client, one in self.behaviours.items()
-            if one.trains_otherwise and one.active(round)
+            client for client, one in self.behaviours.items() if one.trains_otherwise and one.active(round)
         )
         if self._otherwise[0] != active:
             images, labels = self.images, np.array(self.labels)
-            for client, _ in sorted(active):
-                part = self.parts[client]
-                own = self.behaviours[client].samples(self.images[part], self.labels[part], round)
-                if own[1] is not None:
-                    labels[part] = own[1]
-                if own[0] is not None:
+            for client in active:
+                one, part = self.behaviours[client], self.parts[client]
+                if one.labels is not None:
+                    labels[part] = one.labels
+                if one.images is not None:
                     images = np.array(images) if images is self.images else images
-                    images[part] = own[0]
+                    images[part] = one.images
             images.setflags(write=False)
             self._otherwise = (active, images, frozen(labels, np.int64))
         return self._otherwise[1:]
@@ -237,8 +234,23 @@ class Cohort:
             [results[one].parameters for one in self.parts if one in known],
             rng=np.random.default_rng([self._seed, round, _client_key(client), _MISLED]),
             part=behaviour.part(round),
+            honest=self._honestly(client, behaviour, start, round=round),
         )
         return self._model_of(client, model)
+
+    def _honestly(self, client: str, behaviour: Behaviour, start: Parameters, *, round: int) -> Parameters | None:
+        """What honest training would give, where the client trains otherwise and sends a part of both."""
+        if behaviour.part(round) >= 1.0 or not behaviour.trains_otherwise:
+            return None
+        (trained,) = self.model.train_clients(
+            start,
+            images=self.images,
+            labels=self.labels,
+            parts=[self.parts[client]],
+            rngs=[self.shuffler(client, round=round)],
+            training=self.training,
+        )
+        return trained
 
     def _train(self, clients: Collection[str], parameters: Parameters, *, round: int) -> dict[str, TrainedModel]:
         images, labels = self.data(round)

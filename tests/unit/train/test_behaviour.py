@@ -1,6 +1,7 @@
 """Clients that do otherwise than honest training, in their rounds and in no other."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -113,24 +114,17 @@ def test_data_that_do_not_fit_the_client_are_refused() -> None:
         make({"z": Behaviour(kind="x")})
 
 
-def test_an_attack_that_grows_changes_more_of_its_samples_in_each_round_until_all_are() -> None:
-    images = np.arange(20, dtype=np.float32).reshape(10, 2)
-    labels = np.arange(10) % 2
-    poisoned = np.where(labels == 1, 7, labels)
-    sly = Behaviour(kind="label-flip", labels=poisoned, first_round=3, growth=0.4)
+def test_an_attack_that_grows_is_sent_in_part_and_the_rest_is_the_honest_update() -> None:
+    sly = Behaviour(kind="label-flip", labels=WRONG, first_round=3, growth=0.4)
     assert [round(sly.part(number), 3) for number in range(1, 7)] == [0, 0, 0.4, 0.8, 1, 1]
-    counts = []
-    for number in (3, 4, 5):
-        _, now = sly.samples(images, labels, number)
-        assert now is not None
-        counts.append(int((now != labels).sum()))
-        assert set(now[now != labels].tolist()) == {7}
-    assert counts == [2, 4, 5]
-    marked = Behaviour(kind="backdoor", images=images + 1, labels=poisoned, growth=0.5)
-    pictures, now = marked.samples(images, labels, 1)
-    assert pictures is not None
-    assert now is not None
-    assert int((pictures != images).any(axis=1).sum()) == 5
+    honest, whole = make(), make({"b": replace(sly, growth=1.0)})
+    growing = make({"b": sly})
+    for number, part in ((2, 0.0), (3, 0.4), (4, 0.8), (5, 1.0)):
+        true, false, sent = (
+            cohort.trained("b", START, round=number).parameters["weight"] for cohort in (honest, whole, growing)
+        )
+        np.testing.assert_allclose(sent, (1 - part) * true + part * false, atol=1e-6)
+        assert number == 2 or not np.allclose(true, false)
 
 
 def test_of_an_attack_on_the_update_that_grows_a_part_is_sent() -> None:
