@@ -80,6 +80,7 @@ def test_over_flower_sleepers_are_named_in_the_round_they_wake_and_go_on_in_thei
     assert len({len(one.result.records) for one in rounds}) == 1
 
 
+@pytest.mark.slow
 def test_over_flower_a_quiet_round_opens_few_sums_and_sleepers_are_named_in_the_round_they_wake() -> None:
     from fedgt import ScreenSettings
 

@@ -139,6 +139,7 @@ def test_the_account_stays_as_it_is_after_the_first_round() -> None:
     assert accounts[0][1] >= 4
 
 
+@pytest.mark.slow
 def test_the_lot_opens_all_sums_of_a_round_in_which_nothing_is_suspicious() -> None:
     run = watched(screen=ALWAYS)
     steps = held(run)
@@ -173,7 +174,7 @@ def test_who_is_away_costs_a_test_and_its_groups_are_not_asked_for_without_it() 
     assert not any(record.status == "refused" for step in steps for record in step.result.records)
 
 
-@pytest.mark.parametrize("stops", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stops", [pytest.param(1, marks=pytest.mark.slow), 3, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_run_that_is_resumed_ends_as_one_that_never_stopped(stops: int, tmp_path: Path) -> None:
     whole = watched(sites(4), folder=tmp_path / "whole")
     last = held(whole)[-1]
@@ -329,7 +330,7 @@ def test_clients_at_their_limit_of_later_stages_are_not_blamed_and_the_run_goes_
     assert not steps[-1].excluded
 
 
-@pytest.mark.parametrize("schedule", ["first", "every-round", "on-suspicion"])
+@pytest.mark.parametrize("schedule", ["first", pytest.param("every-round", marks=pytest.mark.slow), "on-suspicion"])
 @pytest.mark.parametrize("how", ["absent", pytest.param("left", marks=pytest.mark.slow)])
 def test_with_identities_one_client_that_is_missing_in_the_first_test_costs_no_round(schedule: Any, how: str) -> None:
     consortium = Consortium.of(NAMES)
@@ -387,7 +388,7 @@ class Growing(Sleeper):
         return TrainedModel(parameters={"weight": weight, "bias": parameters["bias"]}, samples=10)
 
 
-@pytest.mark.parametrize("back", [True, False])
+@pytest.mark.parametrize("back", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_what_was_done_between_two_tests_is_undone_where_the_settings_say_so(back: bool, tmp_path: Path) -> None:
     few = opened(held(watched(rounds=2))[1])
     taken: list[str] = []
