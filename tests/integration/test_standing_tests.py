@@ -1,7 +1,6 @@
 """A test in every round: whoever attacks later is named in that round, and its poison is in no global model."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,30 +13,11 @@ from fedgt.errors import RunHaltedError, SpecError
 from fedgt.experiment import make_spec, run, run_into
 from fedgt.federation import Step
 from fedgt.types import Parameters
+from sleepers import Sleeper, harm, held
 from slow_cases import slow
 from small_run import ATTACKERS, NAMES, START, made
 
 EVERY = ScreenSettings(schedule="every-round")
-
-
-@dataclass
-class Sleeper:
-    """Honest until a round; some rounds after that it sends whatever it likes."""
-
-    name: str
-    wakes: int = 1
-    later: float | None = None
-    named: int = 99
-
-    def train(self, parameters: Parameters, *, round: int) -> TrainedModel:
-        rng = np.random.default_rng([round, NAMES.index(self.name)])
-        moved = 0.3 * np.eye(4, 6) + rng.normal(0, 0.01, (4, 6))
-        weight = np.asarray(parameters["weight"])
-        if self.name in ATTACKERS and round >= self.wakes:
-            moved[[2, 3]] = moved[[3, 2]]
-            if self.later is not None and round > self.named:
-                moved = rng.normal(0, self.later, (4, 6))
-        return TrainedModel(parameters={"weight": weight + moved, "bias": parameters["bias"]}, samples=10)
 
 
 def sites(wakes: int = 3, **how: Any) -> dict[str, Any]:
@@ -46,16 +26,6 @@ def sites(wakes: int = 3, **how: Any) -> dict[str, Any]:
 
 def standing(who: Mapping[str, Any] | None = None, **changes: Any) -> FederationRun:
     return made(who or sites(), **({"rounds": 4, "screen": EVERY} | changes))
-
-
-def held(run: FederationRun) -> list[Step]:
-    return list(run.rounds(START))
-
-
-def harm(parameters: Parameters) -> float:
-    """How far the rows of the two exchanged classes are from where honest clients take them, per step of theirs."""
-    weight = np.asarray(parameters["weight"])
-    return float(abs(weight[2, 3] + weight[3, 2]) / abs(weight[0, 0]))
 
 
 def test_sleepers_are_named_in_the_round_they_wake_and_their_poison_is_in_no_model() -> None:

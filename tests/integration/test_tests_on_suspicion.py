@@ -22,32 +22,11 @@ from fedgt.secagg import AgreementLog, ClientPolicy
 from fedgt.train import load
 from fedgt.types import Parameters
 from secagg_lab import Consortium
+from sleepers import Sleeper, harm, held
 from small_run import ATTACKERS, NAMES, START, made
 
 NEVER = ScreenSettings(schedule="on-suspicion", unannounced=0.0)
 ALWAYS = ScreenSettings(schedule="on-suspicion", unannounced=1.0)
-
-
-@dataclass
-class Sleeper:
-    """Honest until a round."""
-
-    name: str
-    wakes: int = 99
-    attackers: frozenset[str] = frozenset(ATTACKERS)
-    later: float | None = None
-    named: int = 99
-    times: float = 1.0
-
-    def train(self, parameters: Parameters, *, round: int) -> TrainedModel:
-        rng = np.random.default_rng([round, NAMES.index(self.name)])
-        moved = 0.3 * np.eye(4, 6) + rng.normal(0, 0.01, (4, 6))
-        if self.name in self.attackers and round >= self.wakes:
-            moved[[2, 3]] = self.times * moved[[3, 2]]
-            if self.later is not None and round > self.named:
-                moved = rng.normal(0, self.later, (4, 6))
-        weight = np.asarray(parameters["weight"])
-        return TrainedModel(parameters={"weight": weight + moved, "bias": parameters["bias"]}, samples=10)
 
 
 def sites(wakes: int = 99, **how: Any) -> dict[str, Any]:
@@ -58,17 +37,8 @@ def watched(who: Mapping[str, Any] | None = None, **changes: Any) -> FederationR
     return made(who or sites(), **({"rounds": 5, "screen": NEVER} | changes))
 
 
-def held(run: FederationRun) -> list[Step]:
-    return list(run.rounds(START))
-
-
 def opened(step: Step) -> set[tuple[str, ...]]:
     return {record.members for record in step.result.records if record.status == "open"}
-
-
-def harm(parameters: Parameters) -> float:
-    weight = np.asarray(parameters["weight"])
-    return float(abs(weight[2, 3] + weight[3, 2]) / abs(weight[0, 0]))
 
 
 def test_where_nobody_attacks_only_the_first_round_opens_all_sums() -> None:
