@@ -40,6 +40,15 @@ def test_sleepers_are_named_in_the_round_they_wake_and_their_poison_is_in_no_mod
     assert named == dict.fromkeys(ATTACKERS, 3)
 
 
+@pytest.mark.parametrize(("partition", "compared"), [("iid", "the strongest line"), ("dirichlet", "most unusual: label")])
+def test_all_tests_compare_what_the_first_has_chosen(partition: str, compared: str) -> None:
+    """Where clients own the classes unevenly margins are compared, also in late rounds, in which that does not show."""
+    content = {"seed": 3, "privacy": 4, "data": {"name": "digits", "partition": partition}, "federation": {"rounds": 3}}
+    training = {"learning_rate": 0.05, "batch_size": 8, "local_epochs": 5}
+    spec = make_spec({**content, "training": training}, {"screen.schedule": "every-round"})
+    assert [compared in test.screen_reason for test in run(spec).tests] == [True] * 3
+
+
 def test_the_model_of_a_quiet_round_is_nearly_the_mean_of_everybody() -> None:
     honest = {name: Sleeper(name, wakes=99) for name in NAMES}
     tested, plain = held(standing(honest, rounds=2)), held(made(honest, validation=None, rounds=2))

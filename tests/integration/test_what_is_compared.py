@@ -9,8 +9,7 @@ from fedgt.evidence import GradedEvidence, MarginEvidence
 from fedgt.experiment import make_spec
 from fedgt.experiment.simulation import simulate
 from fedgt.federation import DecodeSettings, ScreenSettings, Validation
-from fedgt.federation.look import Look
-from fedgt.federation.measure import GroupMeans, graded_of, suspects
+from fedgt.federation.measure import GroupMeans, chosen, graded_of, suspects
 
 MATRIX = searched_design("nested-15x12-r4").design.plain.matrix
 AUTO = ScreenSettings()
@@ -61,8 +60,8 @@ def test_the_first_test_decides_it_for_those_after_it() -> None:
     weights, margins = (graded_of(*one, AUTO).evidence for one in (even, uneven))
     assert weights is not None
     assert margins is not None
-    assert isinstance(graded_of(*uneven, AUTO, [weights]).evidence, GradedEvidence)
-    assert isinstance(graded_of(*even, AUTO, [margins]).evidence, MarginEvidence)
+    assert isinstance(graded_of(*uneven, AUTO, chosen(weights)).evidence, GradedEvidence)
+    assert isinstance(graded_of(*even, AUTO, chosen(margins)).evidence, MarginEvidence)
 
 
 def test_what_the_classification_layer_sees_is_needed_to_know() -> None:
@@ -71,12 +70,6 @@ def test_what_the_classification_layer_sees_is_needed_to_know() -> None:
     found = graded_of(means, blind, AUTO)
     assert isinstance(found.evidence, GradedEvidence)
     assert "clients that own other classes may be accused" in found.reason
-
-
-def test_with_a_test_in_every_round_weights_are_compared() -> None:
-    assert Look(standing=True).compared(AUTO).features == "weights"
-    assert Look().compared(AUTO).features == "auto"
-    assert Look(standing=True).compared(ScreenSettings(features="margins")).features == "margins"
 
 
 def test_fewer_sets_are_searched_where_auto_compares_margins() -> None:

@@ -9,10 +9,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import expit
 
 from fedgt.evidence import GradedDecoding
-from fedgt.federation.measure import GroupMeans
-from fedgt.federation.settings import DecodeSettings, ScreenSettings
+from fedgt.federation.measure import Chosen, GroupMeans
+from fedgt.federation.settings import DecodeSettings
 from fedgt.federation.verdicts import Exclusion
 from fedgt.grouping import Grouping
 from fedgt.types import BoolArray, FloatArray
@@ -37,6 +38,8 @@ class Look:
         standing: Whether there is a test in every round: nobody is left out who is not yet decided, but enters no model.
         error: The most that may be spent on false alarms in this test; None controls none.
         nobody: The prior probability that nobody attacks; None is that of the settings.
+        features: What the first test has compared, for settings that say `auto`. How evenly clients own the classes does not
+            show in late rounds, in which the model hardly moves, but they own what they owned then.
     """
 
     opened: Sequence[FloatArray] = ()
@@ -46,6 +49,7 @@ class Look:
     standing: bool = False
     error: float | None = None
     nobody: float | None = None
+    features: Chosen = ""
 
     def groups(self, weights: FloatArray, grouping: Grouping, present: Collection[str]) -> list[tuple[str, ...]]:
         """The members of each group that is asked for; nobody where it was opened before and a member is missing.
@@ -71,15 +75,6 @@ class Look:
             # What cannot be judged loses its round. Whoever is absent has no influence in it.
             changes |= {"on_undecidable": "keep-all", "on_untested": "keep"}
         return decoding.model_copy(update=changes) if changes else decoding
-
-    def compared(self, screen: ScreenSettings) -> ScreenSettings:
-        """What is compared in this test.
-
-        How evenly clients own the classes does not show in late rounds, in which the model hardly moves: with a test in
-        every round `auto` compares weights, and asks for the second opinion.
-        """
-        auto = self.standing and screen.features == "auto"
-        return screen.model_copy(update={"features": "weights"}) if auto else screen
 
     def judged(self, grouping: Grouping, means: GroupMeans) -> tuple[Grouping, GroupMeans]:
         """Who is judged and what is compared: everybody and the group means, or the same without who is set aside."""
@@ -117,7 +112,8 @@ class Look:
         """The same, but what is not sure enough for a test in every round stays undecided.
 
         The ratio of the likelihoods of some attack and of none is at most 1 in the mean where nobody attacks. So it exceeds
-        1 / error with a probability of `error` at most (Ville), whatever attack is looked for.
+        1 / error with a probability of `error` at most (Ville), whatever attack is looked for. That says that somebody
+        attacks. Who it is has to be as sure, if somebody does: the prior that nobody does is not counted twice.
 
         Args:
             found: What the sums say.
@@ -127,7 +123,9 @@ class Look:
         if self.error is None or not named.any():
             return found
         ratio = found.against_nobody - float(np.log1p(-nobody) - np.log(nobody))
-        sure = np.full(len(named), ratio >= -np.log(self.error)) & (1.0 - found.posterior <= self.error)
+        somebody = float(expit(found.against_nobody))
+        honest = np.maximum(somebody - found.posterior, 0.0) / somebody
+        sure = np.full(len(named), ratio >= -np.log(self.error)) & (honest <= self.error)
         waits = named & ~sure
         if not waits.any():
             return found

@@ -7,6 +7,7 @@ or its margins.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
@@ -52,6 +53,10 @@ from fedgt.types import NEGATIVE, BoolArray, FloatArray, IntArray, Outcomes, Par
 ENOUGH_CLASSES = 6
 """From so many classes on `auto` may compare margins. With fewer, an attack on two classes looks as if half of them were
 owned unevenly, and margins have too few pairs to learn from: weights are compared, and margins are the second opinion."""
+
+
+Chosen = Literal["", "weights", "margins"]
+"""What `auto` has chosen in the first test; empty before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -144,6 +149,7 @@ def measured(
     seed: int = 0,
     faults: Sequence[Collection[str]] = (),
     control: Callable[[GradedDecoding], GradedDecoding] | None = None,
+    known: Chosen = "",
 ) -> Measured:
     """Screen and decode, by the kind that the settings name.
 
@@ -159,6 +165,7 @@ def measured(
         faults: Sets of clients with at least one in each that has broken the rules of the sums, in this test or before; of
             graded evidence they may explain by others what it says about a client.
         control: Takes back what graded evidence is not sure enough of, where tests are many.
+        known: What an earlier test has compared whose evidence is not added up.
     """
     if screen.kind != "graded":
         binary = clusters_of(test, validation, screen, seed)
@@ -173,7 +180,7 @@ def measured(
             best=(),
             repeatable=False,
         )
-    graded = graded_of(test, validation, screen, earlier)
+    graded = graded_of(test, validation, screen, chosen(earlier[0]) if earlier else known)
     evidence = graded.evidence
     found = suspects(
         earlier if evidence is None else [*earlier, evidence],
@@ -278,21 +285,23 @@ def clusters_of(test: GroupMeans, validation: Validation, settings: ScreenSettin
     return replace(screened, reason=screened.reason + _also(used.note))
 
 
-def graded_of(
-    test: GroupMeans, validation: Validation, settings: ScreenSettings, earlier: Sequence[SetEvidence] = ()
-) -> GradedScreen:
+def chosen(evidence: SetEvidence) -> Chosen:
+    """What was compared."""
+    return "margins" if isinstance(evidence, MarginEvidence) else "weights"
+
+
+def graded_of(test: GroupMeans, validation: Validation, settings: ScreenSettings, known: Chosen = "") -> GradedScreen:
     """Graded evidence by the features of the settings; on weights, with a second opinion where it can be had.
 
     Args:
         test: The means of the groups.
         validation: The server's validation set.
         settings: What is compared.
-        earlier: Evidence of earlier tests: what they have compared is compared again where the settings say `auto`.
+        known: What earlier tests have compared: it is compared again where the settings say `auto`.
     """
     used = test.scores(validation)
-    if settings.features == "auto" and earlier:
-        kind = "margins" if isinstance(earlier[0], MarginEvidence) else "weights"
-        settings = settings.model_copy(update={"features": kind})
+    if settings.features == "auto" and known:
+        settings = settings.model_copy(update={"features": known})
     found = _graded(test, validation, settings, used)
     return replace(found, reason=found.reason + _also(used.note))
 

@@ -276,7 +276,7 @@ def screening_round(
     look = Look() if look is None else look
     check_test(federation, parameters, grouping, validation, screen, further=bool(earlier) or look.later)
     check_decoder(grouping, screen, decoding)
-    decoding, screen = look.settings(decoding), look.compared(screen)
+    decoding = look.settings(decoding)
     if taken is None:
         groups = look.groups(real_rows(federation, grouping), grouping, present)
         factors = [grouping.factors(i) for i in range(grouping.design.groups)]
@@ -296,7 +296,7 @@ def screening_round(
     here = _missing(taken.sums)
     behind = look.unexplained(here if look.standing else [*missing, *here])
     control = partial(look.controlled, nobody=decoding.nobody)
-    found = measured(means, judged, validation, screen, decoding, earlier, heard, seed, behind, control)
+    found = measured(means, judged, validation, screen, decoding, earlier, heard, seed, behind, control, look.features)
     last = not look.standing and (last or not found.repeatable)
     doubt = bool(faulty) or bool(behind)
     decided = partial(exclude, judged, found.finding, decoding, silent=silent, faulty=faulty, doubt=doubt, round=round)

@@ -2,8 +2,8 @@
 
 In every round the same sums are taken, so that the account of all test rows together stays as it is after the first. Each
 round is judged by itself. What may be spent on false alarms over a run is a setting: half of it on the first test, the rest
-in equal parts on the others. The prior probability of an attack is a half in the first test; over all others together it is
-the same, so that it is small in each.
+on the others, more on those that come first. The prior probability of an attack is a half in the first test; over all others
+together it is the same, so that it is small in each.
 
 On suspicion a round begins with a few of these sums, and is a test only if something is not as it was in the rounds before
 (`fedgt.federation.on_suspicion`).
@@ -17,6 +17,7 @@ import numpy as np
 from fedgt.errors import SpecError
 from fedgt.federation.first_look import FirstLook, remembered
 from fedgt.federation.look import Look
+from fedgt.federation.measure import chosen
 from fedgt.federation.round import ScreeningRound, opened_rows
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
 from fedgt.federation.state import RunState
@@ -71,9 +72,16 @@ class Standing:
         return cls(rounds=rounds, screen=screen, decode=decode, secret=secret)
 
     def error(self, test: int) -> float:
-        """The probability of a false alarm that a test may have, from 1: all of them together have that of the settings."""
-        half = self.screen.false_exclusions / 2
-        return half if test == 1 else half / max(1, self.rounds - 1)
+        """The probability of a false alarm that a test may have, from 1: all of them together have that of the settings.
+
+        Of what is left after the first, half is spent evenly, and half on those that come first: with tests on suspicion
+        these are few.
+        """
+        half, later = self.screen.false_exclusions / 2, max(1, self.rounds - 1)
+        if test == 1:
+            return half
+        early = float((test - 1) ** -2.0 / np.sum(np.arange(1, later + 1) ** -2.0))
+        return half / 2 / later + half / 2 * early
 
     def nobody(self, test: int) -> float:
         """The prior probability that nobody attacks who did not attack in the test before, which is numbered from 1."""
@@ -81,12 +89,18 @@ class Standing:
 
     def judging(self, tests: int) -> Look:
         """How a test is judged after so many that said something."""
-        test = min(tests + 1, 2)
+        test = tests + 1
         return Look(later=tests > 0, standing=True, error=self.error(test), nobody=self.nobody(test))
 
     def look(self, state: RunState) -> Look:
         """How the next test is held and judged."""
-        return replace(self.judging(state.tests), opened=state.revealed, aside=asked_still(state), odd=state.odd)
+        return replace(
+            self.judging(state.tests),
+            opened=state.revealed,
+            aside=asked_still(state),
+            odd=state.odd,
+            features=state.features,
+        )
 
     @property
     def on_suspicion(self) -> bool:
@@ -150,13 +164,15 @@ class Standing:
             return after
         if self.screen.roll_back and calm:
             after = replace(after, safe=(state.round, state.parameters))
-        heard = screening.measured.evidence is not None
+        evidence = screening.measured.evidence
+        heard = evidence is not None
         odd = {one.client for one in screening.exclusion.verdicts if one.verdict == "suspicious"}
         return replace(
             after,
             # A first test that says nothing is none: its policies and its share of the false alarms are for the next one.
             tests=state.tests + int(heard),
             odd=frozenset(odd) if heard and not state.tests else state.odd,
+            features=chosen(evidence) if evidence is not None and not state.tests else state.features,
         )
 
 

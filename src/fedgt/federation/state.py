@@ -7,6 +7,7 @@ from typing import Literal
 
 from fedgt.federation.first_look import FirstLook
 from fedgt.federation.liars import Suspicions
+from fedgt.federation.measure import Chosen
 from fedgt.federation.round import ScreeningRound
 from fedgt.federation.silence import Silences
 from fedgt.federation.sums import RoundResult
@@ -40,6 +41,7 @@ class RunState:
         silences: Who has left the sums of the last rounds by itself, and when.
         waiting: Who does not train until a test hears it.
         odd: With a test in every round: whom the first one found suspicious.
+        features: With a test in every round: what the first one has compared; empty before it.
         looks: With tests on suspicion: what the first sums of earlier rounds have shown, the latest last.
         refused: With tests on suspicion: how often somebody has left when more sums were asked for, and the last round that
             opens all sums at once for that.
@@ -75,6 +77,7 @@ class RunState:
     silences: Silences = field(default_factory=Silences)
     waiting: frozenset[str] = frozenset()
     odd: frozenset[str] = frozenset()
+    features: Chosen = ""
     looks: tuple[FirstLook, ...] = ()
     refused: tuple[int, int] = (0, 0)
     safe: tuple[int, Parameters] | None = None

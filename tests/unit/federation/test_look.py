@@ -105,6 +105,16 @@ def test_who_is_named_is_sure_enough_for_many_tests(suspicious: bool) -> None:
     assert one.undecided.tolist() == [False, True, False, False]
 
 
+def test_the_prior_of_nobody_is_not_counted_twice() -> None:
+    """That somebody attacks is sure enough by the ratio. The first client is in each set of attackers, the second is not."""
+    look, nobody = Look(standing=True, error=0.01), 0.95
+    against = 5.0 + float(np.log(0.05 / 0.95))  # ratio exp(5) > 100
+    somebody = 1.0 / (1.0 + np.exp(-against))
+    one = look.controlled(found([somebody, 0.95 * somebody, 0.01, 0.01], against), nobody=nobody)
+    assert 1.0 - somebody > 0.1  # by the posterior alone nobody would be named
+    assert one.flagged.tolist() == [True, False, False, False]
+
+
 def test_a_test_that_stands_for_itself_controls_nothing() -> None:
     faint = found([0.99, 0.01, 0.01, 0.01], 3.1)
     assert Look().controlled(faint, nobody=0.5) is faint
