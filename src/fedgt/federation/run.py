@@ -24,6 +24,7 @@ from fedgt.engine.endpoint import Client
 from fedgt.errors import FedGTError, RunHaltedError, SpecError
 from fedgt.federation.agenda import Agenda
 from fedgt.federation.checks import check_plan, check_test
+from fedgt.federation.coming_back import after_test
 from fedgt.federation.conduct import judged, made_to_wait
 from fedgt.federation.held_round import hold_round
 from fedgt.federation.history import History, Witness
@@ -348,6 +349,7 @@ class FederationRun:
             parameters = self._next_model(coming.parameters, parameters)
         state = replace(state, round=coming.round, parameters=parameters)
         news: tuple[Verdict, ...] = ()
+        back: tuple[Verdict, ...] = ()
         halted = ""
         missing = () if screening is None else screening.missing
         state, liars, told = judged(state, coming, result, self.decode, missing, held.looked_away)
@@ -366,8 +368,9 @@ class FederationRun:
                 excluded=state.excluded | set(screening.exclusion.excluded),
             )
             _log.info("round %d: %s", coming.round, screening.exclusion.reason)
-        state, back = rolled_back(state, screening)
-        news = (*news, *liars)
+            state, back = after_test(state, screening, news, after=self.screen.readmit_after)
+        state, undone = rolled_back(state, screening)
+        news = (*news, *liars, *back)
         mute = () if screening is None else result.silent
         state, waits = made_to_wait(state, self.federation.samples, self.decode, mute=mute, least=self._least)
         if screening is not None:
@@ -384,7 +387,14 @@ class FederationRun:
             screening=screening,
             verdicts=news,
             excluded=tuple(sorted(state.excluded)),
-            warnings=(*(() if screening is None else screening.told(news)), *told, *waits, *back),
+            warnings=(
+                *(() if screening is None else screening.told(news)),
+                *told,
+                *waits,
+                *undone,
+                *(f"round {coming.round}: {one.reason}" for one in back),
+            ),
+            readmitted=MappingProxyType({one.client: state.trials[one.client] for one in back}),
         )
         self._recorder.add(step, state, halted=halted)
         if halted:
