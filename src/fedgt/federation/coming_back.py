@@ -38,7 +38,7 @@ def after_test(
     for client, hearing in screening.hearings.items():
         if hearing.says == "accused" or _doubted(client, state):
             trials[client] = replace(trials[client], cleared_in=())
-        elif hearing.says == "cleared":
+        elif hearing.says == "cleared" and not screening.measured.finding.undecidable:  # a lost round clears nobody
             trials[client] = replace(trials[client], cleared_in=(*trials[client].cleared_in, number)[-after:])
     for one in news:
         if one.excluded and one.verdict in _BY_EVIDENCE and one.client not in trials:
