@@ -40,7 +40,9 @@ def test_sleepers_are_named_in_the_round_they_wake_and_their_poison_is_in_no_mod
     assert named == dict.fromkeys(ATTACKERS, 3)
 
 
-@pytest.mark.parametrize(("partition", "compared"), [("iid", "the strongest line"), ("dirichlet", "most unusual: label")])
+@pytest.mark.parametrize(
+    ("partition", "compared"), [("iid", "the strongest line"), ("dirichlet", "most unusual: label")]
+)
 def test_all_tests_compare_what_the_first_has_chosen(partition: str, compared: str) -> None:
     """Where clients own the classes unevenly margins are compared, also in late rounds, in which that does not show."""
     content = {"seed": 3, "privacy": 4, "data": {"name": "digits", "partition": partition}, "federation": {"rounds": 3}}

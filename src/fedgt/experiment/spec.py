@@ -239,6 +239,7 @@ _CAME_LATER: Mapping[tuple[str, ...], Any] = {
     ("screen", "false_exclusions"): 0.05,
     ("screen", "unannounced"): 0.05,
     ("screen", "roll_back"): False,
+    ("screen", "readmit_after"): 0,
 }
 """Keys that the hash leaves out at these values."""
 

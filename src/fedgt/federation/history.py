@@ -15,7 +15,17 @@ from fedgt.federation.rfa import GENERAL_POSITION
 from fedgt.federation.rows import client_rows, privacy_row, test_row
 from fedgt.federation.state import Step
 from fedgt.federation.verdicts import Verdict
-from fedgt.record.result import AggregateRow, ClientRow, Heading, RoundRow, RunResult, RunStatus, TestRow, Truth
+from fedgt.record.result import (
+    AggregateRow,
+    ClientRow,
+    Heading,
+    ReadmissionRow,
+    RoundRow,
+    RunResult,
+    RunStatus,
+    TestRow,
+    Truth,
+)
 from fedgt.screen import balanced_accuracy, top1_accuracy
 from fedgt.types import Parameters
 
@@ -51,6 +61,7 @@ class _Rows(BaseModel):
     rounds: tuple[RoundRow, ...]
     tests: tuple[TestRow, ...]
     aggregates: tuple[AggregateRow, ...]
+    readmissions: tuple[ReadmissionRow, ...] = ()
     warnings: tuple[str, ...]
 
 
@@ -87,6 +98,7 @@ class History:
         self._federation, self._validation, self._witness = federation, validation, witness
         self._excluded = frozenset(excluded)
         self._aggregates: list[AggregateRow] = []
+        self._readmissions: list[ReadmissionRow] = []
         self._warnings: list[str] = []
         self._verdicts: Mapping[str, Verdict] = {}
         self._began, self._before = time.process_time(), 0.0
@@ -117,6 +129,10 @@ class History:
         ]
         self._warnings += [warning for warning in step.result.warnings if warning not in self._warnings]
         self._verdicts = verdicts
+        self._readmissions += [
+            ReadmissionRow(client=client, round=step.round, named_in=one.named_in, cleared_in=one.cleared_in)
+            for client, one in step.readmitted.items()
+        ]
         if step.screening is not None:
             self.tests.append(test_row(step.screening, step.round, self._malicious))
             self._warnings += step.warnings
@@ -132,6 +148,7 @@ class History:
             rounds=tuple(self.rounds),
             tests=tuple(self.tests),
             aggregates=tuple(self._aggregates),
+            readmissions=tuple(self._readmissions),
             warnings=tuple(self._warnings),
         )
         return kept.model_dump_json()
@@ -148,6 +165,7 @@ class History:
             raise SpecError(f"the rows of the run cannot be read: {error.errors()[0]['msg']}") from error
         self.rounds, self.tests = list(kept.rounds), list(kept.tests)
         self._aggregates, self._warnings = list(kept.aggregates), list(kept.warnings)
+        self._readmissions = list(kept.readmissions)
         self._verdicts, self._before = verdicts, cpu_seconds
 
     def lose(self, round: int, purpose: str, opened: Sequence[tuple[str, Mapping[str, float]]]) -> None:
@@ -205,6 +223,7 @@ class History:
             privacy=privacy_row(self._federation, GENERAL_POSITION if self.heading.method == "rfa" else ""),
             test=self.tests[-1] if self.tests else None,
             tests=tuple(self.tests),
+            readmissions=tuple(self._readmissions),
             warnings=tuple(self._warnings),
             cpu_seconds=self.cpu_seconds,
         )

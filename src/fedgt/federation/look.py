@@ -6,7 +6,8 @@ are: each group mean is replaced by the nearest combination of group means in wh
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 from scipy.special import expit
@@ -14,6 +15,7 @@ from scipy.special import expit
 from fedgt.evidence import GradedDecoding
 from fedgt.federation.measure import Chosen, GroupMeans
 from fedgt.federation.settings import DecodeSettings
+from fedgt.federation.trial import Trial
 from fedgt.federation.verdicts import Exclusion
 from fedgt.grouping import Grouping
 from fedgt.types import BoolArray, FloatArray
@@ -33,6 +35,7 @@ class Look:
         opened: float64[clients] each: the real rows of the sums that were opened before. Such a group is asked for with the
             very same members, or not at all.
         aside: Who is excluded and goes on in its groups. Nothing of them is judged, or enters a model.
+        trials: Who of them is judged once more, without a consequence for anybody else in this round.
         odd: Whom the first test found suspicious: they stay, as the policy says. Who becomes suspicious later sits out.
         later: Whether a first test was held: then no policy stops the run, or leaves out who is absent.
         standing: Whether there is a test in every round: nobody is left out who is not yet decided, but enters no model.
@@ -44,6 +47,7 @@ class Look:
 
     opened: Sequence[FloatArray] = ()
     aside: frozenset[str] = frozenset()
+    trials: Mapping[str, Trial] = field(default_factory=lambda: MappingProxyType({}))
     odd: frozenset[str] = frozenset()
     later: bool = False
     standing: bool = False

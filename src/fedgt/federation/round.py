@@ -8,8 +8,9 @@ its real weights and its status.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from fedgt.evidence import (
     GradedScreen,
 )
 from fedgt.federation.checks import check_decoder, check_test
+from fedgt.federation.hearing import Hearing, heard_again
 from fedgt.federation.look import Look
 from fedgt.federation.measure import Measured, group_means, measured, real_rows
 from fedgt.federation.participants import Federation, Validation
@@ -53,6 +55,7 @@ class ScreeningRound:
         missing: Sets of clients with somebody in each who is behind what is missing in the sums; see `Suspicions`.
         spoilt: The clients that were in no sum yet that could be used, because members have broken the rules.
         opened_for: Why all sums were opened, where a round may do with fewer; else empty.
+        hearings: What the same sums say about clients that an earlier test has named, and that may come back.
 
     Examples:
         >>> import numpy as np
@@ -82,6 +85,7 @@ class ScreeningRound:
     missing: tuple[frozenset[str], ...] = ()
     spoilt: frozenset[str] = frozenset()
     opened_for: str = ""
+    hearings: Mapping[str, Hearing] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def screen(self) -> ScreenResult | GradedScreen:
@@ -276,7 +280,7 @@ def screening_round(
     look = Look() if look is None else look
     check_test(federation, parameters, grouping, validation, screen, further=bool(earlier) or look.later)
     check_decoder(grouping, screen, decoding)
-    decoding = look.settings(decoding)
+    alone, decoding = decoding, look.settings(decoding)
     if taken is None:
         groups = look.groups(real_rows(federation, grouping), grouping, present)
         factors = [grouping.factors(i) for i in range(grouping.design.groups)]
@@ -292,7 +296,8 @@ def screening_round(
     # Nothing shows that a struck sum has the vectors that its members would have given later: it is no hearing of them.
     heard_in = [one for one in sums if one.group not in taken.sums.struck]
     silent = _silent(grouping, present, heard_in, faulty - seen)
-    judged, means = look.judged(seats, group_means(federation, sums, parameters, seats))
+    everybody = group_means(federation, sums, parameters, seats)
+    judged, means = look.judged(seats, everybody)
     here = _missing(taken.sums)
     behind = look.unexplained(here if look.standing else [*missing, *here])
     control = partial(look.controlled, nobody=decoding.nobody)
@@ -336,6 +341,15 @@ def screening_round(
         undecided=undecided,
         missing=here,
         spoilt=spoilt,
+        hearings=heard_again(
+            look,
+            seats,
+            everybody,
+            taken=taken,
+            present=present,
+            judge=lambda one, others: measured(one, others, validation, screen, alone, seed=seed, known=look.features),
+            undecided=alone.undecided,
+        ),
     )
 
 

@@ -12,7 +12,6 @@ import logging
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -25,22 +24,18 @@ from fedgt.engine.endpoint import Client
 from fedgt.errors import FedGTError, RunHaltedError, SpecError
 from fedgt.federation.agenda import Agenda
 from fedgt.federation.checks import check_plan, check_test
+from fedgt.federation.coming_back import after_test
 from fedgt.federation.conduct import judged, made_to_wait
-from fedgt.federation.first_look import FirstLook
+from fedgt.federation.held_round import hold_round
 from fedgt.federation.history import History, Witness
-from fedgt.federation.liars import parting
 from fedgt.federation.local import LocalClients
-from fedgt.federation.on_suspicion import round_on_suspicion
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.recorder import Recorder, opened
-from fedgt.federation.rfa import rfa_round
-from fedgt.federation.round import ScreeningRound, screening_round, training_round
 from fedgt.federation.run_settings import digest_of, settings_of
 from fedgt.federation.schedule import Standing, gone, rolled_back
 from fedgt.federation.seats import planned, seated
 from fedgt.federation.settings import DecodeSettings, RfaSettings, ScreenSettings, SumSettings, Weighting
 from fedgt.federation.state import Coming, Purpose, RunState, Step
-from fedgt.federation.sums import RoundResult
 from fedgt.federation.verdicts import Verdict
 from fedgt.grouping import Grouping
 from fedgt.privacy import Ledger
@@ -55,7 +50,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _ONE_BATCH = ("next-round", "negative-groups")
-_NOBODY: frozenset[str] = frozenset()
 
 NextModel: TypeAlias = Callable[[Parameters, Parameters], Parameters]
 """(global model of the round, mean that the sums give) -> the next global model; a server optimiser, for instance."""
@@ -334,7 +328,20 @@ class FederationRun:
         state = self.state
         self._recorder.asks(coming)
         self._ask_ahead(coming.round + 1)
-        result, screening, look, looked_away = self._round(coming, state)
+        held = hold_round(
+            self.federation,
+            coming,
+            state,
+            validation=self.validation,
+            screen=self.screen,
+            decode=self.decode,
+            rfa=self.rfa,
+            standing=self._standing,
+            last=self._agenda.ends_with(coming.round, state, self._recorder.last(state)),
+            least=self._least,
+            seed=self.seed,
+        )
+        result, screening = held.result, held.screening
         if self._local is not None and not result.secure_sums:
             self._local.require_some(coming.members, coming.round)
         parameters = result.parameters
@@ -342,11 +349,12 @@ class FederationRun:
             parameters = self._next_model(coming.parameters, parameters)
         state = replace(state, round=coming.round, parameters=parameters)
         news: tuple[Verdict, ...] = ()
+        back: tuple[Verdict, ...] = ()
         halted = ""
         missing = () if screening is None else screening.missing
-        state, liars, told = judged(state, coming, result, self.decode, missing, looked_away)
+        state, liars, told = judged(state, coming, result, self.decode, missing, held.looked_away)
         if self._standing is not None and coming.purpose == "test":
-            state = self._standing.held(state, result, screening, look, looked_away)
+            state = self._standing.held(state, result, screening, held.look, held.looked_away)
         if screening is not None:
             if self._standing is None:
                 state, screening = self._agenda.after(
@@ -360,8 +368,9 @@ class FederationRun:
                 excluded=state.excluded | set(screening.exclusion.excluded),
             )
             _log.info("round %d: %s", coming.round, screening.exclusion.reason)
-        state, back = rolled_back(state, screening)
-        news = (*news, *liars)
+            state, back = after_test(state, screening, news, after=self.screen.readmit_after)
+        state, undone = rolled_back(state, screening)
+        news = (*news, *liars, *back)
         mute = () if screening is None else result.silent
         state, waits = made_to_wait(state, self.federation.samples, self.decode, mute=mute, least=self._least)
         if screening is not None:
@@ -378,7 +387,14 @@ class FederationRun:
             screening=screening,
             verdicts=news,
             excluded=tuple(sorted(state.excluded)),
-            warnings=(*(() if screening is None else screening.told(news)), *told, *waits, *back),
+            warnings=(
+                *(() if screening is None else screening.told(news)),
+                *told,
+                *waits,
+                *undone,
+                *(f"round {coming.round}: {one.reason}" for one in back),
+            ),
+            readmitted=MappingProxyType({one.client: state.trials[one.client] for one in back}),
         )
         self._recorder.add(step, state, halted=halted)
         if halted:
@@ -461,60 +477,10 @@ class FederationRun:
             run = self.federation.run
             transport.prekeys.request = PrekeyRequest(run=run, round=number, groups=groups) if groups else None
 
-    def _round(
-        self, coming: Coming, state: RunState
-    ) -> tuple[RoundResult, ScreeningRound | None, FirstLook | None, frozenset[str]]:
-        if self.rfa is not None:
-            who = coming.members
-            result = rfa_round(self.federation, coming.parameters, round=coming.round, members=who, rfa=self.rfa)
-            return result, None, None, _NOBODY
-        if coming.purpose != "test" or state.grouping is None or self.validation is None:
-            return self._training(coming, state), None, None, _NOBODY
-        screened = partial(
-            screening_round,
-            validation=self.validation,
-            screen=self.screen,
-            decoding=self.decode,
-            earlier=state.evidence,
-            heard=state.heard,
-            missing=state.suspicions.missing,
-            before=state.decided,
-            seed=self.seed,
-            last=self._agenda.ends_with(coming.round, state, self._recorder.last(state)),
-        )
-        every = self._standing
-        look = None if every is None else every.look(state)
-        how: dict[str, Any] = {"round": coming.round, "grouping": state.grouping, "present": coming.members}
-        if every is None or look is None or not every.on_suspicion:
-            screening = screened(self.federation, coming.parameters, **how, look=look)
-            return screening.result, screening, None, _NOBODY
-        found = round_on_suspicion(
-            self.federation,
-            coming.parameters,
-            **how,
-            validation=self.validation,
-            layer=self.screen.layer,
-            look=look,
-            before=state.looks,
-            at_once=every.at_once(state),
-            drawn=every.drawn(coming.round),
-            screening=screened,
-        )
-        if found.reason:
-            _log.info("round %d opens all sums: %s", coming.round, found.reason)
-        return found.result, found.screening, found.look, found.looked_away
-
     @property
     def _least(self) -> int:
         """The fewest clients of a training sum."""
         return max(self.federation.ledger.promised, self.federation.sums.colluders + 2)
-
-    def _training(self, coming: Coming, state: RunState) -> RoundResult:
-        """One sum over all; several, drawn anew, for some rounds after a fault that nobody has been left out for."""
-        apart = parting(state.suspicions, coming.round, least=self._least, gone=state.excluded, seed=self.seed)
-        return training_round(
-            self.federation, coming.parameters, round=coming.round, members=coming.members, apart=apart
-        )
 
 
 def _same(one: Parameters, other: Parameters) -> bool:

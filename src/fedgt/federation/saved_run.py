@@ -15,6 +15,7 @@ from fedgt.federation.first_look import FirstLook
 from fedgt.federation.liars import Suspicions
 from fedgt.federation.silence import Silences
 from fedgt.federation.state import RunState
+from fedgt.federation.trial import Trial
 from fedgt.federation.verdicts import Exclusion, Verdict
 from fedgt.grouping import Grouping
 from fedgt.packed import label_of, pack, unpack
@@ -57,6 +58,7 @@ class SavedRun:
             "decided": None,
             "suspicions": Suspicions(),
             "looks": (),
+            "trials": {},
             "safe": None,
         }
         return replace(self, between={**self.between, **nothing})
@@ -81,7 +83,7 @@ class SavedRun:
         return found
 
 
-_CLASSES = (SavedRun, Verdict, Exclusion, Grouping, Design, Suspicions, Silences, FirstLook, *STORED)
+_CLASSES = (SavedRun, Verdict, Exclusion, Grouping, Design, Suspicions, Silences, FirstLook, Trial, *STORED)
 _BETWEEN = tuple(field.name for field in fields(RunState) if field.name != "ledger")
 
 

@@ -94,10 +94,14 @@ class Standing:
 
     def look(self, state: RunState) -> Look:
         """How the next test is held and judged."""
+        still = asked_still(state)
+        # Who was let back once, and is out again, never comes back.
+        trials = {client: one for client, one in state.trials.items() if client in still and not one.back_in}
         return replace(
             self.judging(state.tests),
             opened=state.revealed,
-            aside=asked_still(state),
+            aside=still,
+            trials=trials,
             odd=state.odd,
             features=state.features,
         )
@@ -114,6 +118,8 @@ class Standing:
 
     def at_once(self, state: RunState) -> str:
         """Why the next round opens all sums from the beginning; empty where it may begin with a few."""
+        if any(one.back_in == state.round for one in state.trials.values()):
+            return "somebody has come back"
         if not state.looks:
             return (
                 "it is the first test"

@@ -154,6 +154,13 @@ class ScreenSettings(Options):
         description="With tests on suspicion: where a test leaves somebody out, the run goes on from the model of the last "
         "test that left nothing open. What the attackers have done in between is undone, and so is all other training.",
     )
+    readmit_after: int = Field(
+        0,
+        ge=0,
+        description="With a test in every round, or on suspicion: after so many tests in a row that would have named a "
+        "client and did not, whoever a test has left out comes back, once. 0 lets nobody back; 1 is refused, because one "
+        "test is too little. See docs/standing-tests.md.",
+    )
     round: int = Field(1, ge=1, description="The round in which groups are tested, from 1.")
     most_rounds: int = Field(
         3, ge=1, description="Test rounds at most; a further one only while clients stay undecided."
@@ -204,6 +211,15 @@ class ScreenSettings(Options):
             raise ValueError(
                 f"screen.roll_back is for screen.schedule = 'on-suspicion', and the schedule is {self.schedule!r}: with it "
                 "the rounds between two tests may hold poison"
+            )
+        if self.readmit_after and self.schedule == "first":
+            raise ValueError(
+                f"screen.readmit_after = {self.readmit_after} needs tests that could clear a client, and with "
+                "screen.schedule = 'first' none follows: take 'every-round' or 'on-suspicion', or leave it out"
+            )
+        if self.readmit_after == 1:
+            raise ValueError(
+                "screen.readmit_after = 1: one test is too little to let a client back; take 2 or more, or 0"
             )
         if self.utility == "recall" and self.source_label is None:
             raise ValueError(

@@ -11,6 +11,7 @@ from fedgt.federation.measure import Chosen
 from fedgt.federation.round import ScreeningRound
 from fedgt.federation.silence import Silences
 from fedgt.federation.sums import RoundResult
+from fedgt.federation.trial import Trial
 from fedgt.federation.verdicts import Exclusion, Verdict
 from fedgt.grouping import Grouping
 from fedgt.privacy import Ledger
@@ -45,6 +46,7 @@ class RunState:
         looks: With tests on suspicion: what the first sums of earlier rounds have shown, the latest last.
         refused: With tests on suspicion: how often somebody has left when more sums were asked for, and the last round that
             opens all sums at once for that.
+        trials: With `screen.readmit_after`: whom tests have named, and what later ones say about them.
         safe: With `screen.roll_back`: the round of the last test that left nothing open, and the global model after it.
 
     Examples:
@@ -80,6 +82,7 @@ class RunState:
     features: Chosen = ""
     looks: tuple[FirstLook, ...] = ()
     refused: tuple[int, int] = (0, 0)
+    trials: Mapping[str, Trial] = field(default_factory=lambda: MappingProxyType({}))
     safe: tuple[int, Parameters] | None = None
 
 
@@ -128,6 +131,7 @@ class Step:
         verdicts: What was newly decided, about clients that were still there.
         excluded: Everybody who is left out from now on.
         warnings: What must not be overlooked about the round.
+        readmitted: Who was left out by a test and comes back from the next round on, and why.
 
     Examples:
         >>> import numpy as np
@@ -153,6 +157,7 @@ class Step:
     verdicts: tuple[Verdict, ...]
     excluded: tuple[str, ...]
     warnings: tuple[str, ...]
+    readmitted: Mapping[str, Trial] = field(default_factory=lambda: MappingProxyType({}))
 
     def __repr__(self) -> str:
         """What a reader looks for, without the arrays."""

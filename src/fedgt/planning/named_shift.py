@@ -45,6 +45,7 @@ def smallest_named_shift(
     largest: int | None = None,
     placements: int = _PLACEMENTS,
     seed: int = 0,
+    who: int | None = None,
 ) -> float | None:
     """The smallest common push with which all attackers are named in 9 of 10 placements.
 
@@ -57,10 +58,12 @@ def smallest_named_shift(
         largest: The most attackers that the test considers; a minority where it is not given.
         placements: How many are drawn.
         seed: Of the placements and the noise.
+        who: The column of a client that is an attacker in every placement; None asks about no one in particular.
 
     Returns:
         The length of the push in units of the honest spread, which is the typical distance of an honest client's model from
-        the mean; None where not even a hundred times this spread is named, or there are too many sets to score.
+        the mean; None where not even a hundred times this spread is named, there are too many sets to score, or `who` moves
+        no contrast.
 
     Raises:
         ShapeError: If the shifts are no matrix of finite numbers, or there are not so many clients.
@@ -78,7 +81,11 @@ def smallest_named_shift(
     columns = as_numbers(shifts, "shifts")
     if columns.ndim != 2 or not np.isfinite(columns).all():
         raise ShapeError(f"shifts of shape {columns.shape}; contrasts x clients of finite numbers are needed")
-    columns = columns[:, np.linalg.norm(columns, axis=0) > _NO_DIRECTION]
+    moves = np.linalg.norm(columns, axis=0) > _NO_DIRECTION
+    if who is not None and not moves[who]:
+        return None
+    first = None if who is None else int(moves[:who].sum())
+    columns = columns[:, moves]
     contrasts, clients = columns.shape
     if attackers < 1 or placements < 1:
         raise ShapeError(f"{attackers} attackers in {placements} placements; 1 or more of both are needed")
@@ -90,7 +97,7 @@ def smallest_named_shift(
         return None
     if directions is not None:
         directions = float(f"{max(directions, contrasts + 1):.2g}")
-    return _smallest(columns.tobytes(), columns.shape, attackers, directions, most, largest, placements, seed)
+    return _smallest(columns.tobytes(), columns.shape, attackers, directions, most, largest, placements, seed, first)
 
 
 @lru_cache(maxsize=64)
@@ -103,11 +110,15 @@ def _smallest(
     largest: int,
     placements: int,
     seed: int,
+    who: int | None,
 ) -> float | None:
     """Tests in every round ask again and again for the same rows."""
     columns = np.frombuffer(content).reshape(shape)
     rng = np.random.default_rng(seed)
-    placed = np.argsort(np.argsort(rng.random((placements, shape[1])), axis=1), axis=1) < attackers
+    order = rng.random((placements, shape[1]))
+    if who is not None:
+        order[:, who] = -1.0
+    placed = np.argsort(np.argsort(order, axis=1), axis=1) < attackers
     candidates = _Candidates(columns, most, largest)
     test = _KnownLine(candidates, placed, rng) if directions is None else _AnyLine(candidates, placed, rng, directions)
     low, high = -1, len(_PUSHES)

@@ -207,6 +207,15 @@ class TestRow(_Row):
     )
 
 
+class ReadmissionRow(_Row):
+    """A client that a test has left out, and that takes part again."""
+
+    client: str
+    round: int = Field(description="After it the client is back.")
+    named_in: int = Field(description="The round of the test that has left it out.")
+    cleared_in: tuple[int, ...] = Field(description="The rounds of the tests that would have named it, and did not.")
+
+
 class RunResult(_Row):
     """A whole run.
 
@@ -236,6 +245,9 @@ class RunResult(_Row):
     privacy: PrivacyRow
     test: TestRow | None = Field(description="The last test round.")
     tests: tuple[TestRow, ...] = Field((), description="All test rounds.")
+    readmissions: tuple[ReadmissionRow, ...] = Field(
+        (), description="Who was left out by a test and came back, as `screen.readmit_after` says."
+    )
     warnings: tuple[str, ...]
     cpu_seconds: float = Field(description="Of the whole run, clients included.")
 

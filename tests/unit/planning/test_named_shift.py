@@ -76,3 +76,19 @@ def test_the_same_question_has_the_same_answer() -> None:
 def test_what_cannot_be_answered_is_refused(shifts: object, attackers: int) -> None:
     with pytest.raises(ShapeError):
         smallest_named_shift(shifts, directions=10, attackers=attackers)  # type: ignore[arg-type]
+
+
+def test_of_one_client_in_particular_it_is_asked_how_hard_that_one_must_push() -> None:
+    shifts = contrasts(DESIGN, [100] * 10).shifts
+    far = shifts.copy()
+    far[:, 3] *= 2.0  # twice the weight in every difference of groups
+    near, other = (smallest_named_shift(one, directions=FEATURES, attackers=1, who=3) for one in (shifts, far))
+    assert near is not None
+    assert other is not None
+    assert 0.4 < other / near < 0.65
+    nowhere = shifts.copy()
+    nowhere[:, 3] = 0.0
+    assert smallest_named_shift(nowhere, directions=FEATURES, attackers=1, who=3) is None
+    # The columns that are left out do not shift the question to another client.
+    first = np.concatenate([np.zeros((len(shifts), 1)), shifts], axis=1)
+    assert smallest_named_shift(first, directions=FEATURES, attackers=1, who=4) == near
