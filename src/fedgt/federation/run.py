@@ -30,6 +30,7 @@ from fedgt.federation.first_look import FirstLook
 from fedgt.federation.history import History, Witness
 from fedgt.federation.liars import parting
 from fedgt.federation.local import LocalClients
+from fedgt.federation.more_rows import with_more_groups
 from fedgt.federation.on_suspicion import round_on_suspicion
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.recorder import Recorder, opened
@@ -316,7 +317,9 @@ class FederationRun:
         if number > self._recorder.last(state):
             return 0
         if self._standing is not None:
-            return tested
+            if number == state.round + 1 and state.grouping is not None:
+                return state.grouping.design.groups
+            return tested + self._standing.most_added
         # A fault of the round before makes several training sums of one.
         trained = 1 if number == 1 else max(1, len(self.federation.samples) // self._least)
         return self._agenda.most_groups(number, state, tested=tested, trained=trained)
@@ -364,6 +367,7 @@ class FederationRun:
         news = (*news, *liars)
         mute = () if screening is None else result.silent
         state, waits = made_to_wait(state, self.federation.samples, self.decode, mute=mute, least=self._least)
+        state = self._with_more_groups(state)
         if screening is not None:
             halted = screening.halts(
                 len(self.federation.samples) - len(state.excluded), self.federation.ledger.promised
@@ -503,6 +507,12 @@ class FederationRun:
         if found.reason:
             _log.info("round %d opens all sums: %s", coming.round, found.reason)
         return found.result, found.screening, found.look, found.looked_away
+
+    def _with_more_groups(self, state: RunState) -> RunState:
+        if self._standing is None or self.grouping is None or not self._standing.most_added:
+            return state
+        added, seed = self._standing.most_added, self.seed
+        return with_more_groups(state, federation=self.federation, planned=self.grouping, groups=added, seed=seed)
 
     @property
     def _least(self) -> int:

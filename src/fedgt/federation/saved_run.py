@@ -57,6 +57,7 @@ class SavedRun:
             "decided": None,
             "suspicions": Suspicions(),
             "looks": (),
+            "home": None,
             "safe": None,
         }
         return replace(self, between={**self.between, **nothing})

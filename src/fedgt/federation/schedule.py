@@ -86,7 +86,18 @@ class Standing:
 
     def look(self, state: RunState) -> Look:
         """How the next test is held and judged."""
-        return replace(self.judging(state.tests), opened=state.revealed, aside=asked_still(state), odd=state.odd)
+        look = replace(self.judging(state.tests), opened=state.revealed, aside=asked_still(state), odd=state.odd)
+        if state.home is None or state.grouping is None:
+            return look
+        return replace(look, added=state.grouping.design.groups - state.home.design.groups)
+
+    @property
+    def most_added(self) -> int:
+        """How many groups a test may have beside those of the first one; none where no others may be asked for.
+
+        As many as two further tests of the other schedule: they must make up for those that are spoilt.
+        """
+        return 2 * self.screen.more_groups if self.screen.most_rounds > 1 else 0
 
     @property
     def on_suspicion(self) -> bool:

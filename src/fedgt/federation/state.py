@@ -43,6 +43,8 @@ class RunState:
         looks: With tests on suspicion: what the first sums of earlier rounds have shown, the latest last.
         refused: With tests on suspicion: how often somebody has left when more sums were asked for, and the last round that
             opens all sums at once for that.
+        home: With a test in every round, or on suspicion: the groups of the first test, where `grouping` has more after a
+            fault; else None.
         safe: With `screen.roll_back`: the round of the last test that left nothing open, and the global model after it.
 
     Examples:
@@ -77,6 +79,7 @@ class RunState:
     odd: frozenset[str] = frozenset()
     looks: tuple[FirstLook, ...] = ()
     refused: tuple[int, int] = (0, 0)
+    home: Grouping | None = None
     safe: tuple[int, Parameters] | None = None
 
 
