@@ -32,7 +32,7 @@ def after_faults(run: FederationRun, liars: list[int], **changes: Any) -> RunSta
     """All groups of the liars were spoilt in round 1."""
     assert run.grouping is not None
     spoilt = run.grouping.rows[:, liars].any(axis=1)
-    members = [frozenset(run.grouping.members(number)) for number in np.flatnonzero(spoilt)]
+    members = [frozenset(run.grouping.members(number)) for number in np.flatnonzero(spoilt).tolist()]
     fields: dict[str, Any] = {
         "parameters": {},
         "ledger": run.federation.ledger,
