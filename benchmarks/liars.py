@@ -31,6 +31,7 @@ from fedgt.experiment import ExperimentSpec, make_spec
 from fedgt.experiment.one_run import run_steps
 from fedgt.experiment.simulation import Simulation, simulate
 from fedgt.federation.state import Coming
+from fedgt.planning import SPARE, default_design
 from fedgt.record import RunResult
 from fedgt.train import ImageData, load
 from lying_site import ATTACKS, STANDING, WAKES, Liar
@@ -41,6 +42,7 @@ FIRST: Final = "first"
 ROUNDS: Final = 6
 ROUNDS_STANDING: Final = 10
 PRIVACY: Final = 4
+BOOSTS: Final = ("1", "4")
 ORACLE, NO_DEFENCE = "oracle", "no-defence"
 HEADS: Final = (
     "runs | stopped, or an honest client out | an honest client waits | liars out | out or waiting | out or no gain | "
@@ -63,8 +65,9 @@ COLUMNS: Final = (
     "attack_percent",
     "cpu_seconds",
 )
-MORE: Final = ("schedule", "tests", "lost", "last_lost")
-"""Columns of the other schedules: rounds that opened all sums, rounds that left the model as it was, the last of these."""
+MORE: Final = ("schedule", "clients", "tests", "lost", "last_lost")
+"""Columns of the other schedules: at the end the rounds that opened all sums, those that left the model as it was, and the
+last of these."""
 Row = dict[str, str]
 Cell = tuple[str, str, str, str]
 
@@ -73,21 +76,26 @@ def cells(data: str, schedule: str) -> Iterator[Cell]:
     """Data, attack, boost and attackers of all cells."""
     for attackers in ("1", "2"):
         yield data, ORACLE, "1", attackers
-        for attack, boost in product((NO_DEFENCE, *(ATTACKS if schedule == FIRST else STANDING)), "14"):
+        for attack, boost in product((NO_DEFENCE, *(ATTACKS if schedule == FIRST else STANDING)), BOOSTS):
             yield data, attack, boost, attackers
 
 
-def spec_of(cell: Cell, seed: int, *, method: str, schedule: str) -> ExperimentSpec:
+def spec_of(cell: Cell, seed: int, *, method: str, schedule: str, clients: int) -> ExperimentSpec:
     """The run of a cell, with poisoned clients that keep the rules of the sums."""
     data, attack, boost, attackers = cell
+    standing: dict[str, Any] = {}
+    if method == "fedgt" and schedule != FIRST:
+        # The groups of a run of one's own: it reserves some for tests after a fault, which a simulation does not.
+        groups = default_design(clients, graded=True, privacy=PRIVACY, spare=SPARE)
+        standing = {"screen": {"schedule": schedule}, "design": {"matrix": groups.matrix.tolist(), "name": "reserving"}}
     return make_spec(
         {
             "seed": seed,
             "privacy": PRIVACY,
             "method": method,
             "data": {"name": data},
-            "federation": {"clients": 15, "rounds": ROUNDS if schedule == FIRST else ROUNDS_STANDING},
-            **({"screen": {"schedule": schedule}} if method == "fedgt" and schedule != FIRST else {}),
+            "federation": {"clients": clients, "rounds": ROUNDS if schedule == FIRST else ROUNDS_STANDING},
+            **standing,
             "attack": {
                 "kind": "label-flip",
                 "source": 1,
@@ -114,12 +122,12 @@ def with_liars(simulation: Simulation, honest: Simulation, attack: str, seed: in
     simulation.run.federation = replace(simulation.run.federation, transport=LocalTransport(handlers))
 
 
-def held(cell: Cell, seed: int, data: ImageData, schedule: str) -> Row:
+def held(cell: Cell, seed: int, data: ImageData, schedule: str, clients: int = 15) -> Row:
     """One run as a row."""
     began = time.process_time()
     attack = cell[1]
     lies = attack in STANDING
-    spec = spec_of(cell, seed, method="fedgt" if lies else attack, schedule=schedule)
+    spec = spec_of(cell, seed, method="fedgt" if lies else attack, schedule=schedule, clients=clients)
     simulation = simulate(spec, data=data)
     if lies:
         # Who is asked is drawn from the same streams; nobody is malicious there.
@@ -158,7 +166,7 @@ def held(cell: Cell, seed: int, data: ImageData, schedule: str) -> Row:
         f"{100 * (last.top1_accuracy or 0):.2f}",
         f"{100 * (last.attack_accuracy or 0):.2f}",
         f"{time.process_time() - began:.2f}",
-        *(() if schedule == FIRST else (schedule, len(result.tests), len(lost), lost[-1] if lost else 0)),
+        *(() if schedule == FIRST else (schedule, clients, len(result.tests), len(lost), lost[-1] if lost else 0)),
     )
     return {column: str(value) for column, value in zip(columns(schedule), values, strict=True)}
 
@@ -178,27 +186,28 @@ def known(place: Path) -> list[Row]:
 
 def key(row: Row) -> tuple[str, ...]:
     """What names a run."""
-    return (*(row[column] for column in COLUMNS[:5]), row.get("schedule", FIRST))
+    return (*(row[column] for column in COLUMNS[:5]), row.get("schedule", FIRST), row.get("clients", "15"))
 
 
-def run(
-    names: list[str], seeds: range, seconds: float, *, schedules: list[str], attacks: list[str], place: Path
-) -> None:
+def run(given: argparse.Namespace, place: Path) -> None:
     """Make what is missing, one seed after the other, until the time is over."""
     began, done = time.monotonic(), {key(row) for row in known(place)}
-    loaded = {name: load(name) for name in names}
-    new = not place.exists()
+    loaded = {name: load(name) for name in given.data}
+    new, seeds = not place.exists(), range(given.first, given.first + given.seeds)
     with place.open("a", newline="", encoding="utf-8") as file, threadpool_limits(1, user_api="blas"):
-        writer = csv.DictWriter(file, columns(schedules[0]), lineterminator="\n")
+        writer = csv.DictWriter(file, columns(given.schedule[0]), lineterminator="\n")
         if new:
             writer.writeheader()
-        for seed, name, schedule in product(seeds, names, schedules):
+        for seed, name, schedule in product(seeds, given.data, given.schedule):
             for cell in cells(name, schedule):
-                if (*cell, str(seed), schedule) in done or (attacks and cell[1] not in attacks):
+                wanted = (cell[1] == ORACLE or cell[2] in given.boosts) and (
+                    not given.attacks or cell[1] in (ORACLE, *given.attacks)
+                )
+                if not wanted or (*cell, str(seed), schedule, str(given.clients)) in done:
                     continue
-                if time.monotonic() - began > seconds:
+                if time.monotonic() - began > given.seconds:
                     return
-                writer.writerow(held(cell, seed, loaded[name], schedule))
+                writer.writerow(held(cell, seed, loaded[name], schedule, given.clients))
                 file.flush()
 
 
@@ -224,38 +233,33 @@ def table(rows: list[Row]) -> Iterator[str]:
             yield f"| {attack} | {attackers} | {' | '.join(counted(some, good))} |"
 
 
+def of_oracle(row: Row) -> tuple[str, ...]:
+    """What the oracle of a run has in common with it, but for the seed."""
+    return row["data"], row["attackers"], row.get("clients", "15")
+
+
 def no_gain(rows: list[Row]) -> set[tuple[str, ...]]:
     """The runs in which all liars are out, or gain nothing."""
     most = {}
-    for data, attackers in {(row["data"], row["attackers"]) for row in rows}:
-        oracle = np.array(
-            [
-                float(row["attack_percent"])
-                for row in rows
-                if (row["data"], row["attackers"], row["attack"]) == (data, attackers, ORACLE)
-            ]
-        )
-        most[data, attackers] = float(oracle.mean() + oracle.std())
+    for about in {of_oracle(row) for row in rows}:
+        found = [row for row in rows if row["attack"] == ORACLE and of_oracle(row) == about]
+        oracle = np.array([float(row["attack_percent"]) for row in found])
+        most[about] = float(oracle.mean() + oracle.std()) if found else -1.0
     return {
         key(row)
         for row in rows
-        if row["attackers_excluded"] == row["attackers"]
-        or float(row["attack_percent"]) <= most[row["data"], row["attackers"]]
+        if row["attackers_excluded"] == row["attackers"] or float(row["attack_percent"]) <= most[of_oracle(row)]
     }
 
 
 def as_its_oracle(rows: list[Row]) -> set[tuple[str, ...]]:
     """The runs in which all liars are out, or have no more than the oracle of the same data, number and seed."""
-    own = {
-        (row["data"], row["attackers"], row["seed"]): float(row["attack_percent"])
-        for row in rows
-        if row["attack"] == ORACLE
-    }
+    own = {(*of_oracle(row), row["seed"]): float(row["attack_percent"]) for row in rows if row["attack"] == ORACLE}
     return {
         key(row)
         for row in rows
         if row["attackers_excluded"] == row["attackers"]
-        or float(row["attack_percent"]) <= own.get((row["data"], row["attackers"], row["seed"]), -1.0)
+        or float(row["attack_percent"]) <= own.get((*of_oracle(row), row["seed"]), -1.0)
     }
 
 
@@ -273,12 +277,13 @@ def counted(some: list[Row], good: tuple[set[tuple[str, ...]], ...]) -> Iterator
 def table_standing(rows: list[Row]) -> Iterator[str]:
     """Each attack by schedule and number of liars, over data and boosts."""
     good = no_gain(rows), as_its_oracle(rows)
-    yield f"| schedule | attack | liars | {HEADS} | runs with rounds lost, in the last three | attack % |"
-    yield "|---" * 12 + "|"
-    for schedule in sorted({row["schedule"] for row in rows}):
+    yield f"| clients | schedule | attack | liars | {HEADS} | runs with rounds lost, in the last three | attack % |"
+    yield "|---" * 13 + "|"
+    names = ("clients", "schedule", "attack", "attackers")
+    for clients, schedule in sorted({(row["clients"], row["schedule"]) for row in rows}):
         for attack, attackers in product(STANDING, "12"):
-            which = (schedule, attack, attackers)
-            if some := [row for row in rows if (row["schedule"], row["attack"], row["attackers"]) == which]:
+            which = (clients, schedule, attack, attackers)
+            if some := [row for row in rows if tuple(row[name] for name in names) == which]:
                 lost = sum(row["lost"] != "0" for row in some)
                 late = sum(int(row["last_lost"]) > ROUNDS_STANDING - 3 for row in some)
                 mean = np.mean([float(row["attack_percent"]) for row in some])
@@ -293,15 +298,16 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", default=["digits", "mnist"])
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop before the next run after so many")
     parser.add_argument("--schedule", nargs="+", default=[FIRST], help=f"{FIRST}, or on-suspicion and every-round")
+    parser.add_argument("--clients", type=int, default=15, help="with another schedule")
     parser.add_argument("--attacks", nargs="+", default=[], help="only these")
+    parser.add_argument("--boosts", nargs="+", default=BOOSTS, help="only label flips times these")
     parser.add_argument("--out", type=Path, help="another file for the rows")
     given = parser.parse_args()
-    if FIRST in given.schedule and len(given.schedule) > 1:
-        parser.error(f"{FIRST} has a file of its own")
     standing = given.schedule != [FIRST]
+    if (standing and FIRST in given.schedule) or (not standing and given.clients != 15):
+        parser.error(f"{FIRST} has a file of its own, with 15 clients")
     place = given.out or (RESULTS_STANDING if standing else RESULTS)
-    seeds = range(given.first, given.first + given.seeds)
-    run(given.data, seeds, given.seconds, schedules=given.schedule, attacks=given.attacks, place=place)
+    run(given, place)
     print("\n".join((table_standing if standing else table)(known(place))))
 
 
