@@ -4,7 +4,7 @@ Each liar also has a poisoned update, and its honest one: it sends either, sum b
 used by the defence.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 from unittest.mock import patch
@@ -37,6 +37,18 @@ ATTACKS: Final[Mapping[str, str]] = {
 }
 """Name -> what a liar does; the first six are those of the issue that these figures are for, the others our own."""
 
+STANDING: Final[Mapping[str, str]] = {
+    **ATTACKS,
+    "first sums only": "poison in the first sums of a round, the honest update in those that are asked for later",
+    "later sums only": "poison in the sums that are asked for later, the honest update in the first ones",
+    "wakes and spoils": "honest until round 4, then poison, and spoils all its sums",
+    "wakes and equivocates": "honest until round 4, then as equivocation",
+}
+"""The same where there is a test in every round, or on suspicion, and more that only these know."""
+
+WAKES: Final = 4
+"""The first round in which a client does harm that is honest at first."""
+
 
 class Liar(ClientEndpoint):
     """A client that breaks the rules.
@@ -45,7 +57,7 @@ class Liar(ClientEndpoint):
         client: Its id.
         poisoned: Trains its poisoned model.
         honest: Trains its honest one.
-        attack: One of `ATTACKS`.
+        attack: One of `STANDING`.
         victims: Whom it is after; the first one most.
         seed: Of its coins.
     """
@@ -56,6 +68,7 @@ class Liar(ClientEndpoint):
         """With two models."""
         super().__init__(client, poisoned)
         self.honest, self.attack, self.victims = honest, attack, victims
+        self.since = WAKES if attack.startswith("wakes") else 1
         self.rng = np.random.default_rng([seed, int.from_bytes(client.encode()[-4:], "big")])
 
     def handle(self, stage: str, payload: bytes) -> bytes:
@@ -73,6 +86,7 @@ class _LyingSession(ClientSession):
     def __init__(self, client: str, liar: Liar) -> None:
         super().__init__(client)
         self._liar = liar
+        self._more: npt.NDArray[np.int64] | None = None
 
     def shares(self, payload: bytes) -> bytes:
         if self._liar.attack == "bad dealing":
@@ -87,17 +101,26 @@ class _LyingSession(ClientSession):
         attack, mine = self._liar.attack, self._mine()
         with _complaining(self._client, self._liar.victims[0]) if attack == "complaints" else _nothing():
             reply = super().masked(payload, update, center, base=base)
-        if attack in ("equivocation", "no answer") and self.plan.purpose == "test":
-            honest = self._liar.honest.train(base, round=self.plan.round).parameters
-            poisoned = update() if callable(update) else update
-            more = _levels(self.plan, self._client, honest, base) - _levels(self.plan, self._client, poisoned, base)
+        if self.plan.round < self._liar.since:
+            return reply
+        first = set(mine) & set(range(self.plan.stages[0] if len(self.plan.stages) > 1 else len(self.plan.groups)))
+        clean: Sequence[int] = ()
+        if self.plan.purpose != "test":
+            pass
+        elif attack in ("equivocation", "no answer", "wakes and equivocates"):
             clean = [group for group in mine if self._liar.victims[0] not in self.plan.groups[group]]
-            return shifted(self, reply, dict.fromkeys(clean, more.tolist()), {})
+        elif attack == "first sums only":
+            clean = [group for group in mine if group not in first]
+        elif attack == "later sums only":
+            clean = sorted(first)
+        if clean:
+            return shifted(self, reply, dict.fromkeys(clean, self._to_honest(update, base)), {})
         if attack == "range":
             anything = self._liar.rng.integers(0, 2**self.plan.encoding.ring_bits, self.plan.length, dtype=np.uint64)
             return shifted(self, reply, dict.fromkeys(mine, anything.tolist()), {})
         spoilt = {
             "tests only": mine if self.plan.purpose == "test" else [],
+            "wakes and spoils": mine,
             "now and then": [group for group in mine if self._liar.rng.random() < 0.5],
         }.get(attack, [])
         if not spoilt:
@@ -106,6 +129,16 @@ class _LyingSession(ClientSession):
             return shifted(self, reply, {}, dict.fromkeys(spoilt, 1))
         far = [2 ** (self.plan.encoding.ring_bits - 2)]
         return shifted(self, reply, {group: far for group in spoilt}, {})  # noqa: C420
+
+    def _to_honest(self, update: Any, base: Any) -> list[int]:
+        """What makes the honest update of the poisoned one; a later stage of a plan has the vector of its first."""
+        if self._more is None:
+            honest = self._liar.honest.train(base, round=self.plan.round).parameters
+            poisoned = update() if callable(update) else update
+            mine, own = (_levels(self.plan, self._client, one, base) for one in (honest, poisoned))
+            self._more = mine - own
+        more: list[int] = self._more.tolist()
+        return more
 
     def unmask(self, payload: bytes) -> bytes:
         if self._liar.attack == "leaves":
@@ -124,9 +157,10 @@ class _LyingSession(ClientSession):
 
     def changed(self, stage: str, reply: bytes, change: Callable[[GroupPart], bytes]) -> bytes:
         """A reply with other bodies."""
-        message = read_stage_message(reply, plan=self.plan, stage=stage, client=self._client)
+        at = self._turns.at
+        message = read_stage_message(reply, plan=self.plan, stage=stage, client=self._client, at=at)
         parts = [GroupPart(group=part.group, members=part.members, body=change(part)) for part in message.parts]
-        return stage_message(self.plan, stage, self._client, parts, attached=bytes(message.attached))
+        return stage_message(self.plan, stage, self._client, parts, attached=bytes(message.attached), at=at)
 
     def _unreadable(self, part: GroupPart) -> bytes:
         body, members = bytearray(part.body), self.plan.groups[part.group]

@@ -3,7 +3,6 @@
 docs/threat-model.md names these tests line by line.
 """
 
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 from fedgt import FederationRun
 from fedgt.secagg import ClientSession, RoundPlan
 from fedgt.types import Parameters
-from liar_lab import LIAR, NAMES, Lies, always, attackers, bad_dealer, held, people, run_of
+from liar_lab import LIAR, NAMES, always, attackers, bad_dealer, held, people, run_of, spoils_tests
 from lying_site import ATTACKS
 from slow_cases import slow
 
@@ -21,17 +20,6 @@ START: Parameters = {"weight": np.zeros((4, 12))}
 OTHER = "site-09"
 TYPICAL = ("equivocation", "false shares", "tests only", "no answer")
 """The attacks that are always tried."""
-
-
-def spoils_tests(own: str, *, but: Collection[int] = ()) -> Lies:
-    """In tests another pad in each of its groups: they are at fault. It sends its update to all other sums."""
-
-    def lies(plan: RoundPlan) -> dict[str, Any]:
-        if plan.purpose != "test":
-            return {}
-        return {"pads": {g: 1 for g, members in enumerate(plan.groups) if own in members and g not in but}}
-
-    return lies
 
 
 def test_who_spoils_just_its_sums_of_the_tests_does_not_train_on() -> None:

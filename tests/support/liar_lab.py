@@ -1,6 +1,6 @@
 """Fifteen clients of one process, one or more of which break the rules of the secure sums, in whole runs."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,7 @@ import pytest
 
 from fedgt import FederationRun, TrainedModel, Validation
 from fedgt.engine import ClientEndpoint, LocalTransport
-from fedgt.federation import DecodeSettings, Step
+from fedgt.federation import DecodeSettings, ScreenSettings, Step
 from fedgt.secagg import ClientSession, RoundPlan
 from fedgt.secagg.membership import OWN_BYTES, PARCEL_BYTES, Membership
 from fedgt.types import Parameters
@@ -61,9 +61,9 @@ class _Deciding(LyingClient):
         return super().masked(*args, **options)
 
 
-def people(liars: Mapping[str, Lies], *, poison: bool = False) -> LocalTransport:
-    """Fifteen clients, of which these lie, and poison if it is said."""
-    endpoints: dict[str, ClientEndpoint] = {name: ClientEndpoint(name, Site(j)) for j, name in enumerate(NAMES)}
+def people(liars: Mapping[str, Lies], *, poison: bool = False, names: Sequence[str] = NAMES) -> LocalTransport:
+    """Fifteen clients, or those of other names, of which these lie, and poison if it is said."""
+    endpoints: dict[str, ClientEndpoint] = {name: ClientEndpoint(name, Site(j)) for j, name in enumerate(names)}
     for name, lies in liars.items():
         liar = LyingEndpoint(name, Site(NAMES.index(name), poisons=poison))
         liar.lies = lies
@@ -86,19 +86,41 @@ def always(**lies: Any) -> Lies:
     return lambda plan: lies
 
 
-def run_of(transport: LocalTransport, *, rounds: int, tests: bool, **policies: Any) -> FederationRun:
-    """A run over these clients, with tests on a validation set or without."""
+def spoils_tests(own: str, *, but: Collection[int] = (), until: int = 10**6) -> Lies:
+    """In tests another pad in each of its groups: they are at fault. It sends its update to all other sums."""
+
+    def lies(plan: RoundPlan) -> dict[str, Any]:
+        if plan.purpose != "test" or plan.round > until:
+            return {}
+        return {"pads": {g: 1 for g, members in enumerate(plan.groups) if own in members and g not in but}}
+
+    return lies
+
+
+def run_of(
+    transport: LocalTransport,
+    *,
+    rounds: int,
+    tests: bool,
+    names: Sequence[str] = NAMES,
+    screen: ScreenSettings | None = None,
+    more: Mapping[str, Any] | None = None,
+    **policies: Any,
+) -> FederationRun:
+    """A run over these clients, with tests on a validation set or without, and more arguments of `FederationRun`."""
     labels = np.arange(200) % 4
     x = CENTRES[labels] + np.random.default_rng(99).normal(size=(200, 12))
     own = Validation(labels=labels, logits=lambda p: x @ p["weight"].T, inputs=lambda p: x)
     return FederationRun(
         transport,
         privacy=4,
-        samples=dict.fromkeys(NAMES, 40),
+        samples=dict.fromkeys(names, 40),
         validation=own if tests else None,
         rounds=rounds,
+        screen=screen,
         decode=DecodeSettings(**policies),
         seed=1,
+        **(more or {}),
     )
 
 

@@ -34,6 +34,7 @@ class Look:
     Attributes:
         opened: float64[clients] each: the real rows of the sums that were opened before. Such a group is asked for with the
             very same members, or not at all.
+        added: How many groups at the end were added after a fault. They are asked for like those.
         aside: Who is excluded and goes on in its groups. Nothing of them is judged, or enters a model.
         trials: Who of them is judged once more, without a consequence for anybody else in this round.
         odd: Whom the first test found suspicious: they stay, as the policy says. Who becomes suspicious later sits out.
@@ -46,6 +47,7 @@ class Look:
     """
 
     opened: Sequence[FloatArray] = ()
+    added: int = 0
     aside: frozenset[str] = frozenset()
     trials: Mapping[str, Trial] = field(default_factory=lambda: MappingProxyType({}))
     odd: frozenset[str] = frozenset()
@@ -56,7 +58,7 @@ class Look:
     features: Chosen = ""
 
     def groups(self, weights: FloatArray, grouping: Grouping, present: Collection[str]) -> list[tuple[str, ...]]:
-        """The members of each group that is asked for; nobody where it was opened before and a member is missing.
+        """The members of each group that is asked for; nobody where a member is missing and it was opened before or added.
 
         A sum of a former group less some members would tell about these members, if updates repeat.
 
@@ -68,7 +70,7 @@ class Look:
         asked = []
         for number, row in enumerate(weights):
             whole, there = grouping.members(number), grouping.members(number, present)
-            known = any(np.array_equal(row, one) for one in self.opened)
+            known = number >= len(weights) - self.added or any(np.array_equal(row, one) for one in self.opened)
             asked.append(() if known and there != whole else there)
         return asked
 

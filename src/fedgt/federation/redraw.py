@@ -18,7 +18,7 @@ RESERVED = SPARE
 """Independent rows of the cautious account that are kept for tests after a fault, where the first test leaves so many."""
 
 _FEWEST_ROWS = 3
-_LISTED = 16
+LISTED = 16
 """Clients up to which all sums in a span are listed."""
 
 _DRAWN = 12
@@ -98,7 +98,7 @@ class Room:
     rng: np.random.Generator
 
 
-def redrawn(liar: FloatArray, unheard: BoolArray, room: Room) -> Design | None:
+def redrawn(liar: FloatArray, unheard: BoolArray, room: Room, *, beside: BoolArray | None = None) -> Design | None:
     """Groups for the test after a fault, or None where no three can be had.
 
     A sum is worth the clients that it hears if everybody who is suspected spoils what it is in. So whoever was not heard
@@ -109,8 +109,13 @@ def redrawn(liar: FloatArray, unheard: BoolArray, room: Room) -> Design | None:
         liar: float64[clients], the posterior of each to be a liar.
         unheard: bool[clients], who is in no sum that could be used.
         room: What they are chosen from.
+        beside: bool[rows, clients], groups that the test has anyway: others are chosen, and one is enough.
     """
-    matrix = _candidates(room)
+    matrix = possible_rows(room)
+    fewest = _FEWEST_ROWS
+    if beside is not None:
+        fewest = 1
+        matrix = matrix[~(matrix[:, None] == beside[None]).all(axis=2).any(axis=1)]
     honest = np.where(matrix, 1.0 - np.minimum(liar, 1.0 - _OUTSIDE), 1.0)
     others = honest.prod(axis=1, keepdims=True) / honest  # that of a sum's other members nobody is a liar
     others[_holds_a_liar(matrix, room.faults)] *= _UNSUSPECTED
@@ -128,7 +133,7 @@ def redrawn(liar: FloatArray, unheard: BoolArray, room: Room) -> Design | None:
             break
         chosen.append(int(best))
         held, heard = np.vstack([held, matrix[best] * room.weights]), heard + matrix[best]
-    if len(chosen) < _FEWEST_ROWS:
+    if len(chosen) < fewest:
         return None
     rows = matrix[chosen].astype(np.uint8)
     return Design(matrix=rows, name=f"redrawn-{len(liar)}x{len(rows)}", source="chosen by the posterior over liars")
@@ -146,7 +151,7 @@ def told_apart(sets: BoolArray, probabilities: FloatArray, room: Room) -> Design
         probabilities: float64[B], how probable each is.
         room: What they are chosen from.
     """
-    matrix = _candidates(room)
+    matrix = possible_rows(room)
     matrix = matrix[~_holds_a_liar(matrix, room.faults)]
     best: tuple[float, BoolArray] | None = None
     for _ in range(_BLOCKS if len(matrix) >= _FEWEST_ROWS and len(sets) >= 2 else 0):
@@ -167,15 +172,19 @@ def _holds_a_liar(matrix: BoolArray, faults: BoolArray) -> BoolArray:
 
 
 def _all_free(block: BoolArray, held: FloatArray, room: Room) -> bool:
-    few = len(room.weights) <= _LISTED
+    few = len(room.weights) <= LISTED
     return few or keeps_promise(np.vstack([held, block * room.weights]), room.privacy)
 
 
-def _candidates(room: Room) -> BoolArray:
-    """bool[candidates, clients]: sums of those who may take part, each of which keeps the promise."""
+def possible_rows(room: Room) -> BoolArray:
+    """bool[candidates, clients]: sums of those who may take part, each of which keeps the promise.
+
+    Args:
+        room: Of up to `LISTED` clients all sums in its span are listed.
+    """
     weights, privacy = room.weights, room.privacy
     patterns, clients = room.open_to / weights, len(weights)
-    if clients <= _LISTED:
+    if clients <= LISTED:
         every = ((np.arange(1, 2**clients)[:, None] >> np.arange(clients)) & 1).astype(np.bool_)
         left = every - (every @ np.linalg.pinv(patterns)) @ patterns
         found = every[np.abs(left).max(axis=1) < 1e-7]

@@ -29,6 +29,7 @@ from fedgt.federation.conduct import judged, made_to_wait
 from fedgt.federation.held_round import hold_round
 from fedgt.federation.history import History, Witness
 from fedgt.federation.local import LocalClients
+from fedgt.federation.more_rows import with_more_groups
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.recorder import Recorder, opened
 from fedgt.federation.run_settings import digest_of, settings_of
@@ -310,7 +311,9 @@ class FederationRun:
         if number > self._recorder.last(state):
             return 0
         if self._standing is not None:
-            return tested
+            if number == state.round + 1 and state.grouping is not None:
+                return state.grouping.design.groups
+            return tested + self._standing.most_added
         # A fault of the round before makes several training sums of one.
         trained = 1 if number == 1 else max(1, len(self.federation.samples) // self._least)
         return self._agenda.most_groups(number, state, tested=tested, trained=trained)
@@ -373,6 +376,7 @@ class FederationRun:
         news = (*news, *liars, *back)
         mute = () if screening is None else result.silent
         state, waits = made_to_wait(state, self.federation.samples, self.decode, mute=mute, least=self._least)
+        state = self._with_more_groups(state)
         if screening is not None:
             halted = screening.halts(
                 len(self.federation.samples) - len(state.excluded), self.federation.ledger.promised
@@ -476,6 +480,12 @@ class FederationRun:
             groups = self.most_groups(number)
             run = self.federation.run
             transport.prekeys.request = PrekeyRequest(run=run, round=number, groups=groups) if groups else None
+
+    def _with_more_groups(self, state: RunState) -> RunState:
+        if self._standing is None or self.grouping is None or not self._standing.most_added:
+            return state
+        added, seed = self._standing.most_added, self.seed
+        return with_more_groups(state, federation=self.federation, planned=self.grouping, groups=added, seed=seed)
 
     @property
     def _least(self) -> int:

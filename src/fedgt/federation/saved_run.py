@@ -59,6 +59,7 @@ class SavedRun:
             "suspicions": Suspicions(),
             "looks": (),
             "trials": {},
+            "home": None,
             "safe": None,
         }
         return replace(self, between={**self.between, **nothing})

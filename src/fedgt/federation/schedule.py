@@ -97,7 +97,7 @@ class Standing:
         still = asked_still(state)
         # Who was let back once, and is out again, never comes back.
         trials = {client: one for client, one in state.trials.items() if client in still and not one.back_in}
-        return replace(
+        look = replace(
             self.judging(state.tests),
             opened=state.revealed,
             aside=still,
@@ -105,6 +105,17 @@ class Standing:
             odd=state.odd,
             features=state.features,
         )
+        if state.home is None or state.grouping is None:
+            return look
+        return replace(look, added=state.grouping.design.groups - state.home.design.groups)
+
+    @property
+    def most_added(self) -> int:
+        """How many groups a test may have beside those of the first one; none where no others may be asked for.
+
+        As many as two further tests of the other schedule: they must make up for those that are spoilt.
+        """
+        return 2 * self.screen.more_groups if self.screen.most_rounds > 1 else 0
 
     @property
     def on_suspicion(self) -> bool:

@@ -163,7 +163,10 @@ class ScreenSettings(Options):
     )
     round: int = Field(1, ge=1, description="The round in which groups are tested, from 1.")
     most_rounds: int = Field(
-        3, ge=1, description="Test rounds at most; a further one only while clients stay undecided."
+        3,
+        ge=1,
+        description="Test rounds at most; a further one only while clients stay undecided. With a test in every round, "
+        "or on suspicion, 1 asks for no other groups after a fault.",
     )
     more_groups: int = Field(4, ge=3, description="Groups of a further test round at most.")
     features: Features = Field(

@@ -47,6 +47,8 @@ class RunState:
         refused: With tests on suspicion: how often somebody has left when more sums were asked for, and the last round that
             opens all sums at once for that.
         trials: With `screen.readmit_after`: whom tests have named, and what later ones say about them.
+        home: With a test in every round, or on suspicion: the groups of the first test, where `grouping` has more after a
+            fault; else None.
         safe: With `screen.roll_back`: the round of the last test that left nothing open, and the global model after it.
 
     Examples:
@@ -83,6 +85,7 @@ class RunState:
     looks: tuple[FirstLook, ...] = ()
     refused: tuple[int, int] = (0, 0)
     trials: Mapping[str, Trial] = field(default_factory=lambda: MappingProxyType({}))
+    home: Grouping | None = None
     safe: tuple[int, Parameters] | None = None
 
 
