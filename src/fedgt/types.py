@@ -333,7 +333,7 @@ class LayeredEvidence(ExplainingEvidence, Protocol):
 
     @property
     def evenly_owned(self) -> bool:
-        """Whether clients own the classes as evenly as one population gives them: then no other evidence is needed."""
+        """Whether no other evidence is needed: clients own the classes evenly, or suspects go where no honest one does."""
         ...
 
     def aside(self, attackers: BoolArray) -> BoundedEvidence | None:

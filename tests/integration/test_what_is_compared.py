@@ -3,9 +3,10 @@
 from functools import cache
 
 import numpy as np
+import pytest
 
 from fedgt.design import searched_design
-from fedgt.evidence import GradedEvidence, MarginEvidence
+from fedgt.evidence import NORMAL, GradedEvidence, MarginEvidence, push_along_mean
 from fedgt.experiment import make_spec
 from fedgt.experiment.simulation import simulate
 from fedgt.federation import DecodeSettings, ScreenSettings, Validation
@@ -23,8 +24,10 @@ SPEC = {
 
 
 @cache
-def first_round(partition: str) -> tuple[GroupMeans, Validation]:
-    """Twelve sums of honest clients that train on digits."""
+def first_round(
+    partition: str, boosted: frozenset[int] = frozenset(), times: float = 5.0
+) -> tuple[GroupMeans, Validation]:
+    """Twelve sums of clients that train on digits; some send their honest update several times."""
     spec = make_spec(SPEC, {"data.partition": partition})
     simulation = simulate(spec, masks=False)
     start, clients = simulation.initial, simulation.clients
@@ -34,7 +37,13 @@ def first_round(partition: str) -> tuple[GroupMeans, Validation]:
     rows = MATRIX * samples
     shares = rows / rows.sum(axis=1, keepdims=True)
     moved = {
-        name: np.stack([np.asarray(one[name], dtype=np.float64) - start[name] for one in trained]) for name in start
+        name: np.stack(
+            [
+                (times if number in boosted else 1.0) * (np.asarray(one[name], dtype=np.float64) - start[name])
+                for number, one in enumerate(trained)
+            ]
+        )
+        for name in start
     }
     updates = [{name: np.tensordot(share, all_of, axes=1) for name, all_of in moved.items()} for share in shares]
     return GroupMeans(start=start, updates=updates, rows=rows, samples=samples), simulation.validation
@@ -62,6 +71,29 @@ def test_the_first_test_decides_it_for_those_after_it() -> None:
     assert margins is not None
     assert isinstance(graded_of(*uneven, AUTO, chosen(weights)).evidence, GradedEvidence)
     assert isinstance(graded_of(*even, AUTO, chosen(margins)).evidence, MarginEvidence)
+
+
+@pytest.mark.parametrize(("partition", "times"), [("iid", 5.0), ("iid", -4.0), ("dirichlet", -4.0)])
+def test_nobody_switches_to_margins_by_pushing_hard(partition: str, times: float) -> None:
+    """Whoever sends its update many times makes the classes look unevenly owned, and need not show in margins."""
+    attackers = frozenset({2, 5, 11})
+    found = graded_of(*first_round(partition, attackers, times), AUTO)
+    assert isinstance(found.evidence, GradedEvidence)
+    said = suspects([found.evidence], 15, screen=AUTO, decoding=DecodeSettings())
+    assert set(np.flatnonzero(said.flagged | said.suspicious).tolist()) == attackers
+    if found.evidence.far:
+        assert "as no honest client does" in found.reason
+        assert chosen(found.evidence) == ""  # the next test chooses again
+    else:
+        assert partition == "iid"
+
+
+def test_honest_clients_of_other_classes_do_not_go_far() -> None:
+    means, _ = first_round("dirichlet")
+    updates = np.stack([one["weight"].ravel() for one in means.updates if one is not None])
+    for client in range(15):
+        push = push_along_mean(updates, means.rows, means.samples, np.arange(15) == client)
+        assert NORMAL[0] < push < NORMAL[1]
 
 
 def test_what_the_classification_layer_sees_is_needed_to_know() -> None:

@@ -12,11 +12,12 @@ from fedgt.evidence.by_margins.second_opinion import MarginTest, SecondOpinion
 from fedgt.evidence.by_margins.spread import label_spread
 from fedgt.evidence.compare import GradedScreen, graded_screen, left_out, too_few
 from fedgt.evidence.contrast import Contrasts, contrasts
-from fedgt.evidence.decide import decode_graded
+from fedgt.evidence.decide import SOMEBODY, decode_graded
 from fedgt.evidence.decoding import GradedDecoding
 from fedgt.evidence.harm import Damage, LabelFinding, damage, label_under_attack
 from fedgt.evidence.line import ShiftEvidence
 from fedgt.evidence.line_likelihood import FewFeatures, ShiftLikelihood
+from fedgt.evidence.push import NORMAL, push_along_mean
 from fedgt.evidence.scores import checked_scores, class_losses, margins, outputs
 from fedgt.evidence.sets import SetPosterior, decode_sets, largest_scored, sparse_prior
 from fedgt.evidence.several_tests import together
@@ -41,7 +42,9 @@ STORED: tuple[type, ...] = (
 
 __all__ = [
     "FEWEST_CLASSES",
+    "NORMAL",
     "SIGNIFICANT",
+    "SOMEBODY",
     "STORED",
     "Contrasts",
     "Damage",
@@ -72,6 +75,7 @@ __all__ = [
     "margin_screen",
     "margins",
     "outputs",
+    "push_along_mean",
     "sparse_prior",
     "together",
     "too_few",

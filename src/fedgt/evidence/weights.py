@@ -142,7 +142,9 @@ class GradedEvidence:
         power: To which likelihoods are raised: the part of several tests that is new (`repeated`).
         opinion: A second kind of evidence, if there is one: (bool[B, clients] that are asked about, bool[clients] that are
             set aside) -> float64[B] in nats; see `LayeredEvidence`.
-        evenly_owned: Whether clients own the classes as evenly as one population gives them; see `LayeredEvidence`.
+        evenly_owned: Whether clients own the classes as evenly as one population gives them, or suspects go so far that it
+            does not matter; see `LayeredEvidence`.
+        far: Whether the latter.
 
     Examples:
         >>> import numpy as np
@@ -168,6 +170,7 @@ class GradedEvidence:
     power: float = 1.0
     opinion: Callable[[BoolArray, BoolArray], FloatArray] | None = None
     evenly_owned: bool = False
+    far: bool = False
 
     def __post_init__(self) -> None:
         """Freeze."""

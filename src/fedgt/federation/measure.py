@@ -15,7 +15,9 @@ from fedgt.decode import Decoding, IndependentPrior, RankedSet, decode, without_
 from fedgt.errors import ContradictoryOutcomesError
 from fedgt.evidence import (
     FEWEST_CLASSES,
+    NORMAL,
     SIGNIFICANT,
+    SOMEBODY,
     GradedDecoding,
     GradedEvidence,
     GradedScreen,
@@ -31,9 +33,11 @@ from fedgt.evidence import (
     graded_screen,
     label_spread,
     label_under_attack,
+    largest_scored,
     left_out,
     margins,
     outputs,
+    push_along_mean,
     together,
     too_few,
     unscored,
@@ -43,7 +47,7 @@ from fedgt.evidence.by_margins.second_opinion import MarginTest
 from fedgt.evidence.by_margins.standing_out import classes_to_compare
 from fedgt.federation.findings import Finding, from_outcomes, from_posterior
 from fedgt.federation.participants import Federation, Validation
-from fedgt.federation.settings import DecodeSettings, ScreenSettings
+from fedgt.federation.settings import MOST_SETS_BY_MARGINS, DecodeSettings, ScreenSettings
 from fedgt.federation.sums import mean_update, plus
 from fedgt.grouping import Grouping
 from fedgt.screen import ScreenResult, all_negative, cluster_screen, layer_features, measure
@@ -286,8 +290,10 @@ def clusters_of(test: GroupMeans, validation: Validation, settings: ScreenSettin
 
 
 def chosen(evidence: SetEvidence) -> Chosen:
-    """What was compared."""
-    return "margins" if isinstance(evidence, MarginEvidence) else "weights"
+    """What was compared; empty where that was for the sake of suspects who went far, and is not to be so in later tests."""
+    if isinstance(evidence, MarginEvidence):
+        return "margins"
+    return "" if isinstance(evidence, GradedEvidence) and evidence.far else "weights"
 
 
 def graded_of(test: GroupMeans, validation: Validation, settings: ScreenSettings, known: Chosen = "") -> GradedScreen:
@@ -350,7 +356,8 @@ def _graded(test: GroupMeans, validation: Validation, settings: ScreenSettings, 
         return by_margins()
     updates = [None if one is None else one[settings.layer] for one in test.updates]
     found = by_features(by_class(_stacked(updates)), losses)
-    if not isinstance(found.evidence, GradedEvidence):
+    evidence = found.evidence
+    if not isinstance(evidence, GradedEvidence):
         return found
     first = by_scores.models[0]
     if steps is None or first is None or not asked:
@@ -368,10 +375,31 @@ def _graded(test: GroupMeans, validation: Validation, settings: ScreenSettings, 
         test=by_margins,
         heard=np.atleast_1d((weights[heard] != 0).any(axis=0)),
     )
-    if settings.features == "auto" and not opinion.evenly_owned and len(present) >= ENOUGH_CLASSES:
-        screen = by_margins()
-        return replace(screen, reason=f"clients own the classes unevenly, so margins are compared; {screen.reason}")
-    return replace(found, evidence=replace(found.evidence, opinion=opinion, evenly_owned=opinion.evenly_owned))
+    far, even = 0.0, opinion.evenly_owned
+    if settings.features == "auto" and not even and len(present) >= ENOUGH_CLASSES:
+        layers = _stacked([updates[group] for group in np.flatnonzero(heard)]).reshape(int(heard.sum()), -1)
+        far = _far(evidence, layers, weights[heard], test.samples)
+        if not far:
+            screen = by_margins()
+            return replace(screen, reason=f"clients own the classes unevenly, so margins are compared; {screen.reason}")
+        found = replace(
+            found,
+            reason=f"suspects go {1 + far:.1f} times as far along the mean update as the others, as no honest client does, "
+            f"whatever classes it owns: weights are compared; {found.reason}",
+        )
+    return replace(found, evidence=replace(evidence, opinion=opinion, evenly_owned=even or bool(far), far=bool(far)))
+
+
+def _far(evidence: GradedEvidence, updates: FloatArray, weights: FloatArray, samples: FloatArray) -> float:
+    """How far those go along the mean update whom weights suspect, in units of the others; 0 if honest ones might."""
+    clients = weights.shape[1]
+    largest = max(1, min((clients - 1) // 2, largest_scored(clients, most=MOST_SETS_BY_MARGINS)))
+    found = decode_graded([evidence], clients=clients, largest=largest)
+    suspects = np.isin(np.arange(clients), found.best[0].clients if found.best else ())
+    if found.against_nobody < SOMEBODY or not suspects.any():
+        return 0.0
+    push = push_along_mean(updates, weights, samples, suspects)
+    return 0.0 if NORMAL[0] <= push <= NORMAL[1] else push
 
 
 def _why_no_opinion(validation: Validation) -> str:

@@ -75,7 +75,7 @@ Schedule = Literal["first", "every-round", "on-suspicion"]
 the same sums; the global model is made after the verdict, without whoever is named. `on-suspicion`: the same, but a round
 begins with a few of these sums, and the others are opened only if something is not as it was in the rounds before."""
 
-_MOST_SETS_BY_MARGINS = 300_000
+MOST_SETS_BY_MARGINS = 300_000
 """Sets that are scored by margins, at some 60 microseconds each."""
 
 
@@ -350,7 +350,7 @@ class DecodeSettings(Options):
         Raises:
             SpecError: If a larger number was asked for than can be searched.
         """
-        searched = largest_scored(clients, most=_MOST_SETS_BY_MARGINS)
+        searched = largest_scored(clients, most=MOST_SETS_BY_MARGINS)
         if features != "margins":
             most, searched = searched, largest_scored(clients)
             if by_margins:
