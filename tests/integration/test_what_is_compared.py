@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedgt.design import searched_design
-from fedgt.evidence import NORMAL, GradedEvidence, MarginEvidence, push_along_mean
+from fedgt.evidence import GradedEvidence, MarginEvidence
 from fedgt.experiment import make_spec
 from fedgt.experiment.simulation import simulate
 from fedgt.federation import DecodeSettings, ScreenSettings, Validation
@@ -86,14 +86,6 @@ def test_nobody_switches_to_margins_by_pushing_hard(partition: str, times: float
         assert chosen(found.evidence) == ""  # the next test chooses again
     else:
         assert partition == "iid"
-
-
-def test_honest_clients_of_other_classes_do_not_go_far() -> None:
-    means, _ = first_round("dirichlet")
-    updates = np.stack([one["weight"].ravel() for one in means.updates if one is not None])
-    for client in range(15):
-        push = push_along_mean(updates, means.rows, means.samples, np.arange(15) == client)
-        assert NORMAL[0] < push < NORMAL[1]
 
 
 def test_what_the_classification_layer_sees_is_needed_to_know() -> None:

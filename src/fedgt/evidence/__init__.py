@@ -17,7 +17,7 @@ from fedgt.evidence.decoding import GradedDecoding
 from fedgt.evidence.harm import Damage, LabelFinding, damage, label_under_attack
 from fedgt.evidence.line import ShiftEvidence
 from fedgt.evidence.line_likelihood import FewFeatures, ShiftLikelihood
-from fedgt.evidence.push import NORMAL, push_along_mean
+from fedgt.evidence.push import beyond_honest, push_along_mean
 from fedgt.evidence.scores import checked_scores, class_losses, margins, outputs
 from fedgt.evidence.sets import SetPosterior, decode_sets, largest_scored, sparse_prior
 from fedgt.evidence.several_tests import together
@@ -42,7 +42,6 @@ STORED: tuple[type, ...] = (
 
 __all__ = [
     "FEWEST_CLASSES",
-    "NORMAL",
     "SIGNIFICANT",
     "SOMEBODY",
     "STORED",
@@ -59,6 +58,7 @@ __all__ = [
     "SetPosterior",
     "UsableScores",
     "acquitted",
+    "beyond_honest",
     "checked_scores",
     "class_losses",
     "class_steps",

@@ -15,7 +15,6 @@ from fedgt.decode import Decoding, IndependentPrior, RankedSet, decode, without_
 from fedgt.errors import ContradictoryOutcomesError
 from fedgt.evidence import (
     FEWEST_CLASSES,
-    NORMAL,
     SIGNIFICANT,
     SOMEBODY,
     GradedDecoding,
@@ -26,6 +25,7 @@ from fedgt.evidence import (
     SecondOpinion,
     UsableScores,
     acquitted,
+    beyond_honest,
     class_losses,
     class_steps,
     decode_graded,
@@ -399,7 +399,7 @@ def _far(evidence: GradedEvidence, updates: FloatArray, weights: FloatArray, sam
     if found.against_nobody < SOMEBODY or not suspects.any():
         return 0.0
     push = push_along_mean(updates, weights, samples, suspects)
-    return 0.0 if NORMAL[0] <= push <= NORMAL[1] else push
+    return push if beyond_honest(push, samples, suspects) else 0.0
 
 
 def _why_no_opinion(validation: Validation) -> str:

@@ -6,15 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgt import named_design
-from fedgt.evidence import push_along_mean
+from fedgt.evidence import beyond_honest, push_along_mean
+from fedgt.types import FloatArray
 
 ROWS = named_design("graded-15x10-b").matrix.astype(np.float64)
 SUSPECTS = np.isin(np.arange(15), [2, 5, 11])
 
 
-def means_of(clients: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def means_of(clients: FloatArray, weights: FloatArray) -> FloatArray:
     rows = ROWS * weights
-    means: np.ndarray = rows @ clients / rows.sum(axis=1, keepdims=True)
+    means: FloatArray = rows @ clients / rows.sum(axis=1, keepdims=True)
     return means
 
 
@@ -39,3 +40,10 @@ def test_where_nothing_is_seen_nobody_goes_far() -> None:
     still = np.zeros((10, 4))
     assert push_along_mean(still, ROWS, np.ones(15), SUSPECTS) == 0.0
     assert push_along_mean(still + 1.0, ROWS, np.ones(15), np.zeros(15, dtype=bool)) == 0.0
+
+
+@given(st.floats(1.0, 20.0), st.floats(-1.9, 5.0))
+def test_a_client_may_go_as_far_as_its_samples_carry_it(more: float, push: float) -> None:
+    samples = np.where(SUSPECTS, 100.0 * more, 100.0)
+    assert beyond_honest(push, samples, SUSPECTS) == (push >= more**0.5 - 0.85)
+    assert beyond_honest(-2.0, samples, SUSPECTS)
