@@ -4,7 +4,7 @@
 
 Parts: `go-on` (attackers that were left out and go on attacking), `sleep` (they behave while they are out, and attack as
 soon as they are back), `wronged` (nobody attacks, and honest clients drawn at random are left out after the first test, as
-if it had named them), `alarms` (nobody attacks, and the first test itself is wrong: a seed of docs/results/standing.csv).
+if it had named them), `alarms` (nobody attacks; who is left out is a false alarm of the first test, if it has one).
 Rows go to docs/results/coming-back.csv (resumable). The seeds chose no constant, but for those of `alarms`.
 """
 
