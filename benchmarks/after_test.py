@@ -50,6 +50,7 @@ def spec(attack: str, malicious: int, method: str, seed: int) -> ExperimentSpec:
         "data": {"name": "mnist"},
         "federation": {"rounds": ROUNDS},
         "attack": {"kind": attack, "malicious": malicious},
+        "screen": {"schedule": "first"},
     }
     return make_spec(base, changes)
 

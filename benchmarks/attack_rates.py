@@ -60,6 +60,8 @@ COLUMNS: Final = (
     "status",
 )
 Row = dict[str, str]
+ONE_TEST: Final = {"schedule": "first"}
+"""The evidence of one test is measured."""
 
 
 def cases() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -87,7 +89,7 @@ def specs(seed: int) -> Iterator[tuple[str, ExperimentSpec]]:
     for name, sections in cases():
         for method in METHODS:
             if method != "oracle" or "attack" in sections:
-                common = {"seed": seed, "privacy": 4, "method": method, "data": {"name": "mnist"}}
+                common = {"seed": seed, "privacy": 4, "method": method, "data": {"name": "mnist"}, "screen": ONE_TEST}
                 yield name, make_spec({**common, "federation": {"clients": CLIENTS, "rounds": 10}, **sections})
 
 

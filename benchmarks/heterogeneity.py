@@ -79,7 +79,7 @@ def planned(data: str, kind: str, malicious: int, method: str, seeds: Sequence[i
     return [
         Planned(
             spec=make_spec(
-                {"privacy": 4},
+                {"privacy": 4, "screen": {"schedule": "first"}},
                 {
                     **DATA[data],
                     **(METHODS | OTHERS)[method],

@@ -83,7 +83,7 @@ def cells(data: str, schedule: str) -> Iterator[Cell]:
 def spec_of(cell: Cell, seed: int, *, method: str, schedule: str, clients: int) -> ExperimentSpec:
     """The run of a cell, with poisoned clients that keep the rules of the sums."""
     data, attack, boost, attackers = cell
-    standing: dict[str, Any] = {}
+    standing: dict[str, Any] = {"screen": {"schedule": FIRST}}
     if method == "fedgt" and schedule != FIRST:
         # The groups of a run of one's own: it reserves some for tests after a fault, which a simulation does not.
         groups = default_design(clients, graded=True, privacy=PRIVACY, spare=SPARE)

@@ -30,7 +30,7 @@ def main() -> None:
                     "training": training,
                     "federation": {"rounds": 1},
                     "attack": {"malicious": 0},
-                    "screen": {"kind": kind},
+                    "screen": {"kind": kind, "schedule": "first"},
                 }
             )
             for seed in range(seeds)

@@ -25,7 +25,12 @@ def main() -> None:
     print("| attackers | first test in round | runs | attackers missed | honest clients excluded | exactly right |")
     print("|---|---|---|---|---|---|")
     for malicious, first in CASES:
-        changes = {"attack.malicious": malicious, "screen.round": first, "federation.rounds": first + 4}
+        changes = {
+            "attack.malicious": malicious,
+            "screen.schedule": "first",
+            "screen.round": first,
+            "federation.rounds": first + 4,
+        }
         specs = [make_spec(DEMO, {"seed": FIRST_SEED + seed, **changes}) for seed in range(seeds)]
         rows = sweep(specs, RESULTS, masks=False)
         wrong = [(int(row["missed_clients"]), int(row["falsely_excluded_clients"])) for row in rows]

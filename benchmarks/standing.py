@@ -2,11 +2,14 @@
 
     FEDGT_DATA=<folder with MNIST/raw> python benchmarks/standing.py [part] [seeds] [first seed]
 
-Parts: `iid`, `dirichlet` and `digits` (1, 3 and 5 that wake in round 2, 5 or 9 of 10), `nobody` (30 rounds), `knowing`
-(attackers who know the schedule), `growing` (one attacker in each of the first sums, whose poison grows by a tenth of it in
-each round from the fifth on), `noise` (of the model after exclusions; needs no data), and `cost` (of a round; on an idle
-machine). Runs of one seed are paired: the same data, attackers and order of samples for all schedules, and for an oracle
-that leaves the attackers out from the start. Rows go to docs/results/standing.csv (resumable). The seeds chose no constant.
+Parts: `iid`, `dirichlet` and `digits` (1, 3 and 5 that wake in round 2, 5 or 9 of 10), `nobody` (30 rounds), `absent`
+(3 that wake in round 6 of 12; the groups are those of a run of one's own, and after the first round each client misses each
+round with some probability), `replacing` (one that replaces the model), `knowing` (attackers who know the schedule),
+`growing` (one attacker in each of the first sums, whose poison grows by a tenth of it in each round from the fifth on),
+`noise` (of the model after exclusions; needs no data), and `cost` (of a round; on an idle machine).
+
+Runs of one seed are paired: the same data, attackers and order of samples for all schedules, and for an oracle that leaves
+the attackers out from the start. Rows go to docs/results/standing.csv (resumable). The seeds chose no constant.
 """
 
 import csv
@@ -23,6 +26,7 @@ from fedgt.design import named_design
 from fedgt.experiment import ExperimentSpec, make_spec, run
 from fedgt.experiment.batch import run_batch
 from fedgt.experiment.simulation import simulate
+from fedgt.planning import SPARE, default_design
 from fedgt.privacy import best_in_span, disclosed_share
 from fedgt.record import RunResult
 from fedgt.train import ImageData, load
@@ -39,7 +43,7 @@ METHODS: Final[Mapping[str, Mapping[str, Any]]] = {
     "on-suspicion": {"screen.schedule": "on-suspicion"},
     "on-suspicion, roll back": {"screen.schedule": "on-suspicion", "screen.roll_back": True},
     "every-round": {"screen.schedule": "every-round"},
-    "first": {},
+    "first": {"screen.schedule": "first"},
     "oracle": {"method": "oracle"},
 }
 DATA: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -57,6 +61,29 @@ def sleepers(data: Mapping[str, Any]) -> Iterator[Case]:
         for count in (1, 3, 5):
             attack = {"malicious": count, "first_round": wakes}
             yield f"{count} wake in round {wakes}", {"data": data, "attack": attack}
+
+
+def absent() -> Iterator[Case]:
+    """Clients that are away now and then."""
+    groups = default_design(15, graded=True, privacy=4, spare=SPARE).matrix.tolist()
+    for percent in (0, 2, 5, 10):
+        yield (
+            f"each client misses {percent} % of rounds",
+            {
+                "away": percent / 100,
+                "federation": {"rounds": 12},
+                "design": {"matrix": groups, "name": "reserving"},
+                "attack": {"malicious": 3, "first_round": 6},
+            },
+        )
+
+
+def replacing() -> Iterator[Case]:
+    """One attacker that replaces the model, in an early, a middle and the last round."""
+    for wakes in (2, 5, 10):
+        for kind in ("label-flip", "backdoor"):
+            attack = {"kind": kind, "malicious": 1, "first_round": wakes, "boost": 15.0}
+            yield f"replaces the model in round {wakes}, {kind}", {"attack": attack}
 
 
 def knowing() -> Iterator[Case]:
@@ -95,9 +122,15 @@ def cases(part: str) -> list[Case]:
         return [(f"nobody, {where}", {"data": data, "federation": {"rounds": 30}}) for where, data in DATA.items()]
     if part == "knowing":
         return [(name, {"data": DATA["iid"], **content}) for name, content in knowing()]
+    if part == "absent":
+        return [(name, {"data": DATA["iid"], **content}) for name, content in absent()]
+    if part == "replacing":
+        return [(name, {"data": DATA["iid"], **content}) for name, content in replacing()]
     if part == "growing":
         return [(name, {"data": DATA["iid"], **content}) for name, content in growing()]
-    raise SystemExit(f"no part {part!r}: take {', '.join(DATA)}, nobody, knowing, growing, noise or cost")
+    raise SystemExit(
+        f"no part {part!r}: take {', '.join(DATA)}, nobody, absent, replacing, knowing, growing, noise or cost"
+    )
 
 
 def specs_of(content: Mapping[str, Any], seed: int, part: str) -> dict[str, ExperimentSpec]:
@@ -106,12 +139,15 @@ def specs_of(content: Mapping[str, Any], seed: int, part: str) -> dict[str, Expe
         "nobody": ("on-suspicion, roll back", "first", "every-round", "oracle"),
         "knowing": ("on-suspicion, roll back", "oracle"),
         "growing": ("oracle",),
+        "absent": ("on-suspicion, roll back", "every-round"),
+        "replacing": ("on-suspicion, roll back", "every-round"),
     }.get(part, ("on-suspicion, roll back",))
-    return {
-        method: make_spec({"privacy": 4, "seed": seed, **content}, changes)
-        for method, changes in METHODS.items()
-        if method not in left_out
-    }
+    given = {"privacy": 4, "seed": seed, **content}
+    if (away := given.pop("away", None)) is not None:
+        lots = np.random.default_rng([seed, 77]).random((given["federation"]["rounds"] + 1, 15))
+        missing = [(number, client) for number, client in np.argwhere(lots < away).tolist() if number > 1]
+        given["faults"] = [{"client": client, "round": number} for number, client in missing]
+    return {method: make_spec(given, changes) for method, changes in METHODS.items() if method not in left_out}
 
 
 def row_of(spec: ExperimentSpec, case: str, method: str, result: RunResult) -> dict[str, Any]:
@@ -255,9 +291,10 @@ def table(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Markdown, one row a case and schedule; uploads and share are those of a round after the first."""
     yield (
         "| case | schedule | runs | all named in the round they wake | attackers missed | honest clients excluded "
-        "| attack accuracy in %: this, first, oracle | tests a run | uploads a round | mean share a round |"
+        "| attack accuracy in %: this, first, oracle | tests a run | uploads a round | mean share a round "
+        "| lost rounds a run | top-1 accuracy in %: the same |"
     )
-    yield "|---|---|---|---|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
     for case in dict.fromkeys(row["case"] for row in found):
         of = {name: [row for row in found if row["case"] == case and row["method"] == name] for name in METHODS}
         for name, these in of.items():
@@ -288,6 +325,9 @@ def _figures(these: Sequence[Mapping[str, Any]], of: Mapping[str, Sequence[Mappi
     yield f"{np.mean([len(str(row['tests_in']).split()) for row in these]):.1f}"
     yield f"{np.mean([float(row['uploads_after_first']) for row in these]):.2f}"
     yield f"{np.mean([float(row['share_after_first']) for row in these]):.2f}"
+    yield f"{np.mean([int(row['lost_rounds']) for row in these]):.1f}"
+    key = "top1_accuracy_by_round_percent"
+    yield ", ".join(f"{np.mean([at_the_end(row, key) for row in some]):.1f}" if some else "-" for some in compared)
 
 
 def noise(draws: int = 40) -> Iterator[str]:

@@ -50,9 +50,12 @@ NEW_ROWS = FIVE | {"rounds": 3, "design": "5x3"}
 STAGED = FIVE | {"rounds": 1, "staged": True}
 """A round in two stages."""
 
-SCENARIOS = {"further": FURTHER, "halt": HALT, "new rows": NEW_ROWS}
+WATCHED = FIVE | {"rounds": 3, "schedule": "auto", "malicious": "", "undecided": 0.2}
+"""The default: every round is watched. The second and the third are quiet."""
 
-STARTS = {"further": 0.0, "halt": 2.0, "new rows": 3.0, "restarted": 1.0, "staged": 4.0}
+SCENARIOS = {"further": FURTHER, "halt": HALT, "new rows": NEW_ROWS, "watched": WATCHED}
+
+STARTS = {"further": 0.0, "halt": 2.0, "new rows": 3.0, "restarted": 1.0, "staged": 4.0, "watched": 5.0}
 """Sites with identities answer once about a model and a round of a run, and their account lasts over runs."""
 
 
@@ -288,6 +291,17 @@ def test_further_rows_are_new_while_the_promise_has_room() -> None:
     groups = [{frozenset(status[2]) for status in one["status"]} for one in rows[:2]]
     assert groups[1] - groups[0]
     assert status(rows[1]) == ["open"] * 4
+
+
+def test_by_default_rounds_after_the_first_are_watched_by_a_few_of_its_sums() -> None:
+    rows = local(WATCHED)
+    assert [(one["purpose"], status(one)) for one in rows] == [
+        ("test", ["open"] * 4),
+        *[("training", ["open"] * 3)] * 2,
+    ]
+    groups = [{frozenset(status[2]) for status in one["status"]} for one in rows]
+    assert groups[1] == groups[2]
+    assert groups[1] < groups[0]
 
 
 # And of every other -----------------------------------------------------------------------------------------------------

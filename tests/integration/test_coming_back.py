@@ -247,7 +247,7 @@ def test_a_run_that_is_resumed_goes_on_counting(stops: int, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"readmit_after": 3}, "none follows"),
+        ({"readmit_after": 3, "schedule": "first"}, "none follows"),
         ({"readmit_after": 1, "schedule": "every-round"}, "one test is too little"),
         ({"readmit_after": -1, "schedule": "every-round"}, "at least 0"),
     ],

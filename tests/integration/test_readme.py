@@ -75,10 +75,10 @@ def first_test(cells: tuple[str, ...]) -> Callable[[Row], bool]:
 
 @cache
 def runs_of_the_demo(attackers: int) -> frozenset[str]:
-    """The digests of the demo's specification on seeds that chose nothing, with the default design."""
+    """The digests of the demo's specification on seeds that chose nothing, with the default design and schedule."""
     made = runpy.run_path(str(ROOT / "benchmarks" / "demo_rows.py"))
     default = next(one for one in made["DESIGNS"] if one.name == DEFAULT)
-    return frozenset(spec.digest for spec in made["planned"](default, attackers, made["SEEDS"]))
+    return frozenset(spec.digest for spec in made["planned"](default, "on-suspicion", attackers, made["SEEDS"]))
 
 
 def the_demo(attackers: int) -> Callable[[Row], bool]:

@@ -85,7 +85,7 @@ def test_a_batch_gives_the_runs_that_each_specification_gives_by_itself() -> Non
 
 
 def test_new_keys_at_their_defaults_keep_the_key_of_earlier_results() -> None:
-    mnist = {"privacy": 4, "data": {"name": "mnist"}}
+    mnist = {"privacy": 4, "data": {"name": "mnist"}, "screen": {"schedule": "first"}}
     plain = make_spec(mnist)
     written = make_spec({**mnist, "attack": {"first_round": 1, "boost": 1.0, "knowledge": "everybody"}})
     sleeping = make_spec({**mnist, "attack": {"first_round": 2}})

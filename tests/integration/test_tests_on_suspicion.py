@@ -332,7 +332,8 @@ def test_a_sum_that_the_ledger_refuses_is_not_among_the_first() -> None:
     )
     _, steps = played(wire, decode=DecodeSettings(on_untested="keep"), rounds=5)
     assert any(record.status == "refused" for record in steps[0].result.records)
-    assert [step.purpose for step in steps][2:] == ["training"] * 3
+    # The second test, of the groups that are left, leaves somebody undecided.
+    assert [step.purpose for step in steps][3:] == ["training"] * 2
 
 
 def test_the_report_says_why_a_round_was_a_test_and_that_the_others_were_watched(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def credentials_of(config: Any) -> Any:
 def options(config: Any) -> dict[str, Any]:
     """What the run is told on every engine, with the default evidence."""
     from fedgt.design import from_matrix, named_design
-    from fedgt.federation import SumSettings
+    from fedgt.federation import DecodeSettings, ScreenSettings, SumSettings
     from fedgt.flower import inputs_of
     from fedgt.grouping import Grouping
     from fedgt.secagg import AgreementLog
@@ -117,6 +117,8 @@ def options(config: Any) -> dict[str, Any]:
         "privacy": int(config["privacy"]),
         "validation": validation() if tested else None,
         "rounds": int(config["rounds"]),
+        "screen": ScreenSettings(schedule=config.get("schedule", "first"), unannounced=0.0),
+        "decode": DecodeSettings(undecided=float(config.get("undecided", 0.02))),
         "samples": dict.fromkeys(names, int(config.get("samples", SAMPLES))),
         "sums": SumSettings(timeout_seconds=float(config["timeout"]), colluders=1 if len(names) >= 15 else 0),
         "credentials": credentials,

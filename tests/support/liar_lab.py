@@ -107,7 +107,7 @@ def run_of(
     more: Mapping[str, Any] | None = None,
     **policies: Any,
 ) -> FederationRun:
-    """A run over these clients, with tests on a validation set or without, and more arguments of `FederationRun`."""
+    """A run over these clients, with one test on a validation set or without, and more arguments of `FederationRun`."""
     labels = np.arange(200) % 4
     x = CENTRES[labels] + np.random.default_rng(99).normal(size=(200, 12))
     own = Validation(labels=labels, logits=lambda p: x @ p["weight"].T, inputs=lambda p: x)
@@ -117,7 +117,7 @@ def run_of(
         samples=dict.fromkeys(names, 40),
         validation=own if tests else None,
         rounds=rounds,
-        screen=screen,
+        screen=ScreenSettings(schedule="first") if screen is None else screen,
         decode=DecodeSettings(**policies),
         seed=1,
         **(more or {}),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedgt import FederationRun, TrainedModel, Validation
+from fedgt import FederationRun, ScreenSettings, TrainedModel, Validation
 from fedgt.federation import DecodeSettings
 from fedgt.record import RunResult
 from fedgt.types import Parameters
@@ -43,7 +43,9 @@ VALIDATION = Validation(logits=logits, labels=LABELS, inputs=lambda _: IMAGES)
 
 
 def made(sites: Any = None, **changes: Any) -> FederationRun:
+    """A run that tests once, unless its settings say otherwise."""
     options: dict[str, Any] = {
+        "screen": ScreenSettings(schedule="first"),
         "privacy": 4,
         "samples": dict.fromkeys(NAMES, 10),
         "validation": VALIDATION,

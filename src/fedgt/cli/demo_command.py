@@ -30,9 +30,7 @@ def demo(
     out: Annotated[Path | None, typer.Option(help="Keep the runs in this folder.")] = None,
     seed: Annotated[int, typer.Option(help="Another federation, with other attackers.")] = DEMO["seed"],
     malicious: Annotated[int, typer.Option(help="How many of the 15 clients flip labels.")] = 5,
-    first_round: Annotated[
-        int, typer.Option(min=1, max=10, help="The round they wake in; every round is watched if it is not the first.")
-    ] = 1,
+    first_round: Annotated[int, typer.Option(min=1, max=10, help="The round they wake in.")] = 1,
     method: Annotated[
         Way,
         typer.Option(help="`paper`: its 15 x 8 design, its screen and its two strategies instead of graded evidence."),
@@ -54,7 +52,7 @@ def demo(
     if sleepers:
         if method == "paper":
             raise SpecError(f"--first-round {first_round} with --method paper: the paper tests once; take graded")
-        common |= {"attack.first_round": first_round, "screen.schedule": "on-suspicion"}
+        common |= {"attack.first_round": first_round}
     ways: dict[str, dict[str, Any]] = {"no-defence": {"method": "no-defence"}}
     if method == "paper":
         ways |= {f"fedgt {name}": {"decode.strategy": name} for name in ("count", "delta")}

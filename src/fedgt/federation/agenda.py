@@ -43,7 +43,7 @@ class Agenda:
         if not all(1 <= number <= rounds for number in numbers):
             raise SpecError(f"test rounds {sorted(numbers)} of {rounds} rounds: numbers from 1 are needed")
         agreed = tuple(sorted(set(numbers)))
-        if agreed and screen.schedule != "first":
+        if agreed and screen.schedule not in ("auto", "first"):
             raise SpecError(
                 f"screen.schedule = {screen.schedule!r} says itself when groups are tested: leave it out, or leave out "
                 "test_rounds"

@@ -1,19 +1,28 @@
-"""Further groups beside those of a standing schedule, for some rounds after a fault of the secure sums.
+"""Further groups beside those of a standing schedule: while somebody is undecided, and for some rounds after a fault.
 
-The same groups again have the same suspects for ever, and two clients that spoil theirs can leave too few to compare. So
-the next tests have some groups more, in which suspects sit apart, and none of which holds anybody who was left out. They
-are sums in the span of what may be open anyway, or of what is reserved for tests after a fault (`fedgt.federation.redraw`).
-The groups of the first test stay: without a further fault they are all that is asked for again.
+The same groups again say the same of who is undecided. So the next test has the groups that a further test would have, of
+what the promise has room for or what is reserved (`fedgt.federation.further`).
+
+After a fault of the secure sums the same groups have the same suspects for ever, and two clients that spoil theirs can leave
+too few to compare. So the next tests have some groups in which suspects sit apart, of the same room
+(`fedgt.federation.redraw`).
+
+The groups of the first test stay: they are all that is asked for again when nobody is undecided, and without a further
+fault. No group that is added holds anybody who was left out.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
+from fedgt.decode import RankedSet
+from fedgt.federation.further import further_design
 from fedgt.federation.measure import real_rows
 from fedgt.federation.participants import Federation
 from fedgt.federation.redraw import LISTED, RESERVED, Room, keep_promise_together, possible_rows, redrawn, reserved_rows
+from fedgt.federation.round import ScreeningRound
 from fedgt.federation.state import RunState
 from fedgt.grouping import Grouping
 from fedgt.types import BoolArray, FloatArray, IntArray
@@ -25,11 +34,20 @@ _TRIED = 40
 """Reserves that are compared: of 15 clients their spans hold 12 to 22 sums, and two liars may be in nearly all of 12."""
 
 
-def with_more_groups(state: RunState, *, federation: Federation, planned: Grouping, groups: int, seed: int) -> RunState:
-    """The state with the groups of the next test: those of the first one, and for some rounds after a fault some more.
+def with_more_groups(
+    state: RunState,
+    screening: ScreeningRound | None,
+    *,
+    federation: Federation,
+    planned: Grouping,
+    groups: int,
+    seed: int,
+) -> RunState:
+    """The state with the groups of the next test: those of the first one, and where that helps some more.
 
     Args:
-        state: After a test of a standing schedule, with its faults and verdicts.
+        state: After a round of a standing schedule, with its faults and verdicts.
+        screening: The test, if another one may decide what it has left undecided; else None.
         federation: For the weights and the promise.
         planned: Who was to share a group in the first test.
         groups: The most that are added.
@@ -42,12 +60,52 @@ def with_more_groups(state: RunState, *, federation: Federation, planned: Groupi
         home = home.of_rows(_really(state.home.rows, home.rows))
     state = replace(state, grouping=home, home=None)
     # A liar that was left out goes on in its groups, and may go on to spoil them.
-    if not state.suspicions.apart(state.round + 1):
+    if state.suspicions.apart(state.round + 1):
+        added = _added(state, home, federation=federation, planned=planned, groups=groups, seed=seed)
+    elif screening is not None and screening.undecided:
+        added = _telling(state, screening, home, federation=federation, planned=planned, groups=groups, seed=seed)
+    else:
         return state
-    added = _added(state, home, federation=federation, planned=planned, groups=groups, seed=seed)
     if not len(added):
         return state
     return replace(state, grouping=home.of_rows(np.vstack([home.rows, added])), home=home)
+
+
+def _telling(
+    state: RunState,
+    screening: ScreeningRound,
+    home: Grouping,
+    *,
+    federation: Federation,
+    planned: Grouping,
+    groups: int,
+    seed: int,
+) -> IntArray:
+    """int64[up to groups, clients]: groups that tell the undecided apart, and those of this kind that were opened before."""
+    clients = home.clients
+    design = further_design(
+        federation,
+        planned,
+        _seated(screening.measured.best, screening.grouping.clients, clients),
+        state.revealed,
+        suspicions=state.suspicions,
+        spoilt=(),
+        gone=state.excluded,
+        groups=groups,
+        seed=seed,
+        same_again=screening.measured.same_again,
+    )
+    weights = np.array([federation.weight(client) for client in clients], dtype=np.float64)
+    known = np.rint(np.array(state.revealed).reshape(-1, len(clients)) / weights).astype(np.int64)
+    wanted = known if design is None else np.vstack([known, Grouping.of(design, clients).rows])
+    out = np.array([client in state.excluded for client in clients])
+    new = [row for row in wanted if not row[out].any() and not (row == home.rows).all(axis=1).any()]
+    return np.array(list(dict.fromkeys(map(tuple, new)))[:groups], dtype=np.int64).reshape(-1, len(clients))
+
+
+def _seated(best: Sequence[RankedSet], judged: Sequence[str], clients: Sequence[str]) -> list[RankedSet]:
+    """The sets with the places that their clients have among all."""
+    return [replace(one, clients=tuple(clients.index(judged[place]) for place in one.clients)) for one in best]
 
 
 def _added(

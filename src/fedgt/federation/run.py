@@ -32,8 +32,9 @@ from fedgt.federation.local import LocalClients
 from fedgt.federation.more_rows import with_more_groups
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.recorder import Recorder, opened
+from fedgt.federation.round import ScreeningRound
 from fedgt.federation.run_settings import digest_of, settings_of
-from fedgt.federation.schedule import Standing, gone, rolled_back
+from fedgt.federation.schedule import Standing, gone, rolled_back, settled
 from fedgt.federation.seats import planned, seated
 from fedgt.federation.settings import DecodeSettings, RfaSettings, ScreenSettings, SumSettings, Weighting
 from fedgt.federation.state import Coming, Purpose, RunState, Step
@@ -154,11 +155,14 @@ class FederationRun:
         if rounds < 1:
             raise SpecError(f"{rounds} rounds; at least 1 is needed")
         self._agenda = Agenda.of(test_rounds, rounds, self.screen, self.decode)
+        tested = validation is not None
+        agreed = bool(self._agenda.agreed)
+        self.screen = settled(self.screen, self.decode, rounds=rounds, tested=tested, agreed=agreed)
         self._standing = Standing.of(
             self.screen,
             self.decode,
             rounds=rounds,
-            tested=validation is not None,
+            tested=tested,
             # Clients may know the seed of a real run, and nobody is to know in which rounds a test is drawn.
             secret=secrets.randbits(128) if witness is None else seed,
         )
@@ -376,7 +380,7 @@ class FederationRun:
         news = (*news, *liars, *back)
         mute = () if screening is None else result.silent
         state, waits = made_to_wait(state, self.federation.samples, self.decode, mute=mute, least=self._least)
-        state = self._with_more_groups(state)
+        state = self._with_more_groups(state, screening)
         if screening is not None:
             halted = screening.halts(
                 len(self.federation.samples) - len(state.excluded), self.federation.ledger.promised
@@ -481,11 +485,14 @@ class FederationRun:
             run = self.federation.run
             transport.prekeys.request = PrekeyRequest(run=run, round=number, groups=groups) if groups else None
 
-    def _with_more_groups(self, state: RunState) -> RunState:
+    def _with_more_groups(self, state: RunState, screening: ScreeningRound | None) -> RunState:
         if self._standing is None or self.grouping is None or not self._standing.most_added:
             return state
+        again = screening if self.decode.on_undecided == "test-again" else None
         added, seed = self._standing.most_added, self.seed
-        return with_more_groups(state, federation=self.federation, planned=self.grouping, groups=added, seed=seed)
+        return with_more_groups(
+            state, again, federation=self.federation, planned=self.grouping, groups=added, seed=seed
+        )
 
     @property
     def _least(self) -> int:

@@ -30,6 +30,45 @@ _LONGEST = 20
 """Powers of two of rounds that open all sums at once."""
 
 
+def settled(
+    screen: ScreenSettings, decode: DecodeSettings, *, rounds: int, tested: bool, agreed: bool = False
+) -> ScreenSettings:
+    """The settings with `auto` replaced by the schedule that it stands for.
+
+    Args:
+        screen: How groups are tested.
+        decode: How suspects are named.
+        rounds: How many rounds the run has.
+        tested: Whether there is a validation set.
+        agreed: Whether the rounds of the tests were agreed beforehand.
+
+    Raises:
+        SpecError: If `roll_back` or `readmit_after` is set, and no test can follow the first one.
+    """
+    if screen.schedule != "auto":
+        return screen
+    once = [
+        reason
+        for reason, holds in (
+            ("there is no validation set", not tested),
+            ("the run has one round", rounds < 2),
+            ("the test rounds are agreed beforehand", agreed),
+            (f"screen.kind = {screen.kind!r}", screen.kind != "graded"),
+            (f"screen.round = {screen.round}", screen.round != 1),
+            (f"screen.features = {screen.features!r}", screen.features == "outputs"),
+            (f"decode.after_test = {decode.after_test!r}", decode.after_test != "next-round"),
+        )
+        if holds
+    ]
+    if once and tested and (screen.roll_back or screen.readmit_after):
+        setting = "roll_back" if screen.roll_back else "readmit_after"
+        raise SpecError(
+            f"screen.{setting} is for runs that are watched in every round, and this one is tested once, because "
+            f"{' and '.join(once)}: leave screen.{setting} out, or set screen.schedule and what it needs"
+        )
+    return screen.model_copy(update={"schedule": "first" if once else "on-suspicion"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """A test in every round.
@@ -62,6 +101,7 @@ class Standing:
         Raises:
             SpecError: If there is none.
         """
+        screen = settled(screen, decode, rounds=rounds, tested=tested)
         if screen.schedule == "first":
             return None
         if not tested:

@@ -70,7 +70,7 @@ mean of the groups that tested negative (binary screens only). `largest-sum`: on
 many kept clients as the promised r allows. `same-round`: the paper's behaviour, one more sum over all kept clients; the
 ledger refuses it below the promised r."""
 
-Schedule = Literal["first", "every-round", "on-suspicion"]
+Schedule = Literal["auto", "first", "every-round", "on-suspicion"]
 """When groups are tested. `first`: once, and again only while clients stay undecided. `every-round`: in every round, over
 the same sums; the global model is made after the verdict, without whoever is named. `on-suspicion`: the same, but a round
 begins with a few of these sums, and the others are opened only if something is not as it was in the rounds before."""
@@ -130,10 +130,11 @@ class ScreenSettings(Options):
         description="Graded evidence; or the paper's clusters, one bit a group; or those where groups differ significantly.",
     )
     schedule: Schedule = Field(
-        "first",
+        "auto",
         description="When groups are tested. `first`: in `round`, and again while clients stay undecided. `every-round`: "
         "always, before the global model is made, so that later attackers are found, too. `on-suspicion`: the same, with "
-        "few sums in a round that is like those before it; see docs/standing-tests.md.",
+        "few sums in a round that is like those before it. `auto`: `on-suspicion` wherever that is possible, else `first`; "
+        "see docs/standing-tests.md.",
     )
     unannounced: float = Field(
         0.05,
@@ -200,17 +201,18 @@ class ScreenSettings(Options):
                 f"screen.utility = {self.utility!r} is not for graded evidence, which looks at the validation loss: leave "
                 "it out, or set screen.kind = 'clusters' for one bit a group"
             )
-        if self.schedule != "first" and self.kind != "graded":
+        many = self.schedule in ("every-round", "on-suspicion")
+        if many and self.kind != "graded":
             raise ValueError(
                 f"screen.schedule = {self.schedule!r} needs graded evidence, and screen.kind = {self.kind!r}: take "
                 "screen.kind = 'graded', or screen.schedule = 'first'"
             )
-        if self.schedule != "first" and self.round != 1:
+        if many and self.round != 1:
             raise ValueError(
                 f"screen.schedule = {self.schedule!r} begins in round 1, and screen.round = {self.round}: leave "
                 "screen.round out"
             )
-        if self.roll_back and self.schedule != "on-suspicion":
+        if self.roll_back and self.schedule not in ("auto", "on-suspicion"):
             raise ValueError(
                 f"screen.roll_back is for screen.schedule = 'on-suspicion', and the schedule is {self.schedule!r}: with it "
                 "the rounds between two tests may hold poison"

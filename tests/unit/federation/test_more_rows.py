@@ -46,7 +46,7 @@ def after_faults(run: FederationRun, liars: list[int], **changes: Any) -> RunSta
 
 def added(run: FederationRun, state: RunState) -> RunState:
     assert run.grouping is not None
-    return with_more_groups(state, federation=run.federation, planned=run.grouping, groups=GROUPS, seed=1)
+    return with_more_groups(state, None, federation=run.federation, planned=run.grouping, groups=GROUPS, seed=1)
 
 
 @pytest.mark.parametrize("clients", [10, 15, 20])
