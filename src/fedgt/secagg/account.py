@@ -10,7 +10,7 @@ import numpy as np
 
 from fedgt.defaults import NO_LIMIT
 from fedgt.errors import PolicyError, PrivacyError
-from fedgt.secagg.agreement import Row
+from fedgt.secagg.agreement import PlannedSum, Row
 from fedgt.types import FloatArray
 
 
@@ -78,10 +78,16 @@ def _matrix(rows: Iterable[Row]) -> tuple[FloatArray, list[str]]:
 
 def _require(rows: Sequence[Row], promised: int, about: str) -> None:
     found = smallest_support(rows, enough=promised)
-    weights: dict[str, float] = {}
-    if any(weights.setdefault(client, weight) != weight for row in rows for client, weight in row.items()):
+    counts = [row.counts if isinstance(row, PlannedSum) else dict.fromkeys(row, 1) for row in rows]
+    scale: dict[str, float] = {}
+    pairs = [
+        (client, row[client] / times)
+        for row, count in zip(rows, counts, strict=True)
+        for client, times in count.items()
+    ]
+    if any(scale.setdefault(client, weight) != weight for client, weight in pairs):
         # The number of clipped entries travels without a weight, so it is another combination than that of the updates.
-        counted = smallest_support([dict.fromkeys(row, 1.0) for row in rows], enough=promised)
+        counted = smallest_support(counts, enough=promised)
         found = min((one for one in (found, counted) if one is not None), default=None)
     if found is not None and found[0] < promised:
         raise PolicyError(
