@@ -12,14 +12,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("flwr", reason="needs Flower: pip install '.[flower]'")
 
 import flower_app as app
 from fedgt.engine import TrainedModel
+from fedgt.experiment.unmasked import UnmaskedSums
 from fedgt.federation import FederationRun
 from fedgt.flower import InProcessGrid
+from fedgt.privacy import disclosed_share
 from flower_grid import over
 from flower_machines import Deployment, make_node_key, write_app, write_consortium
 
@@ -53,9 +56,24 @@ STAGED = FIVE | {"rounds": 1, "staged": True}
 WATCHED = FIVE | {"rounds": 3, "schedule": "auto", "malicious": "", "undecided": 0.2}
 """The default: every round is watched. The second and the third are quiet."""
 
-SCENARIOS = {"further": FURTHER, "halt": HALT, "new rows": NEW_ROWS, "watched": WATCHED}
+COEFFICIENTS = FIVE | {"rounds": 1, "design": "5x4 multiplied", "malicious": "2"}
+"""Clients multiply their updates before they mask them; client 3 does so in every sum."""
 
-STARTS = {"further": 0.0, "halt": 2.0, "new rows": 3.0, "restarted": 1.0, "staged": 4.0, "watched": 5.0}
+MULTIPLIED = COEFFICIENTS | {"multiplied": True}
+"""The sums of such a test alone."""
+
+SCENARIOS = {"further": FURTHER, "halt": HALT, "new rows": NEW_ROWS, "watched": WATCHED, "coefficients": COEFFICIENTS}
+
+STARTS = {
+    "further": 0.0,
+    "halt": 2.0,
+    "new rows": 3.0,
+    "restarted": 1.0,
+    "staged": 4.0,
+    "coefficients": 5.0,
+    "multiplied": 6.0,
+    "watched": 7.0,
+}
 """Sites with identities answer once about a model and a round of a run, and their account lasts over runs."""
 
 
@@ -76,8 +94,8 @@ class Site:
 
 def local(config: Mapping[str, Any]) -> list[Row]:
     sites = {name: Site(number, config) for number, name in enumerate(app.names_of(config))}
-    if "staged" in config:
-        return [app.staged(FederationRun(sites, **app.options(config)), app.initial(config["start"]))]
+    if {"staged", "multiplied"} & set(config):
+        return [app.by_hand(FederationRun(sites, **app.options(config)), app.initial(config["start"]), config)]
     run = FederationRun(sites, **app.options(config), folder=str(config["folder"]) if "folder" in config else None)
     return [app.row(step, halt) for step, halt in app.stopping(run, app.initial(config.get("start", 0.0)))]
 
@@ -85,8 +103,8 @@ def local(config: Mapping[str, Any]) -> list[Row]:
 def in_process(config: Mapping[str, Any], nodes: list[dict[str, Any]] | None = None) -> list[Row]:
     nodes = nodes or [{"partition-id": number} for number in range(int(config["clients"]))]
     transport, run = over(InProcessGrid(app.client, dict(enumerate(nodes, start=10)), config), config)
-    if "staged" in config:
-        return [app.staged(run, app.initial(config["start"]), transport)]
+    if {"staged", "multiplied"} & set(config):
+        return [app.by_hand(run, app.initial(config["start"]), config, transport)]
     return [app.row(step, halt, transport) for step, halt in app.stopping(run, app.initial(config.get("start", 0.0)))]
 
 
@@ -304,6 +322,33 @@ def test_by_default_rounds_after_the_first_are_watched_by_a_few_of_its_sums() ->
     assert groups[1] < groups[0]
 
 
+def test_a_sum_with_coefficients_is_what_its_members_multiplied_add_up_to() -> None:
+    """By hand in real numbers; and to the last bit what the same vectors give without masks."""
+    config = own("multiplied", MULTIPLIED)
+    (row,) = local(config)
+    sites, first = {f"client-{number}": Site(number, config) for number in range(5)}, app.initial(config["start"])
+    updates = {name: site.train(first, round=1).parameters for name, site in sites.items()}
+    rows = app.DESIGNS["5x4 multiplied"]
+    assert [one[1] for one in row["sums"]] == [app.SAMPLES * sum(times) for times in rows]
+    for times, total in zip(rows, row["total"], strict=True):
+        for name, start in first.items():
+            expected = sum(a * app.SAMPLES * (updates[f"client-{j}"][name] - start) for j, a in enumerate(times))
+            np.testing.assert_allclose(total[name], expected, atol=1e-3)
+    unmasked = FederationRun(sites, **app.options(config), take_sums=UnmaskedSums(clients=sites))
+    assert app.multiplied(unmasked, first) == row
+
+
+def test_with_coefficients_the_attacker_is_found_and_the_account_says_what_is_known(tmp_path: Path) -> None:
+    (test,) = local(own("coefficients", COEFFICIENTS) | {"folder": str(tmp_path)})
+    assert status(test) == ["open"] * 4
+    assert test["excluded"] == ("client-2",)
+    privacy = json.loads((tmp_path / "result.json").read_text())["privacy"]
+    share = disclosed_share(app.DESIGNS["5x4 multiplied"], weights=[app.SAMPLES] * 5)
+    assert share is not None
+    assert privacy["strict"] == 2
+    assert list(privacy["shares"].values()) == pytest.approx(share.shares)
+
+
 # And of every other -----------------------------------------------------------------------------------------------------
 
 
@@ -328,6 +373,14 @@ def test_a_round_in_stages_is_the_same_over_every_engine(engine: Engine) -> None
     (expected,) = local(config)
     assert plain(row) == plain(expected)
     assert row["first"] == [["open", "open"]]
+    assert status(row) == ["open"] * 4
+
+
+def test_sums_with_coefficients_are_the_same_over_every_engine(engine: Engine) -> None:
+    config = own("multiplied", MULTIPLIED)
+    (row,) = engine(config)
+    (expected,) = local(config)
+    assert plain(row) == plain(expected)
     assert status(row) == ["open"] * 4
 
 

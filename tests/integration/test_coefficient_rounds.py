@@ -14,6 +14,7 @@ from fedgt.experiment import make_spec, run, run_into
 from fedgt.experiment.unmasked import UnmaskedSums
 from fedgt.federation import DecodeSettings, ScreenSettings, screening_round, staged_round
 from fedgt.grouping import Grouping
+from fedgt.privacy import disclosed_share
 from fedgt.report import audit
 from prototype_lab import NAMES, START, VALIDATION, updates
 
@@ -129,6 +130,23 @@ def test_a_run_with_coefficients_is_on_record_and_decided_again_by_its_report(tm
     report = audit(tmp_path)
     assert report["recheck"]["status"] == "same", report["recheck"]
     assert any("multiplied" in line for line in report["limits"])
+
+
+def test_the_shares_are_those_of_the_weights_where_all_sums_multiply_somebody(tmp_path: Path) -> None:
+    rows = DESIGN.matrix.copy()
+    rows[:, 0] *= 3
+    chosen = {"design.matrix": rows.tolist(), "federation.rounds": 1, "federation.weighting": "equal"}
+    result = run_into(make_spec({"seed": 1, "privacy": 6, "design": {"coefficients": True}}, chosen), tmp_path)
+    assert set(result.privacy.weights.values()) == {1}
+    heavy, light = (disclosed_share(rows, weights=weights) for weights in (None, np.ones(15)))
+    assert heavy is not None
+    assert light is not None
+    assert heavy.mean != pytest.approx(light.mean, abs=1e-3)
+    assert result.privacy.share_mean == pytest.approx(light.mean)
+    assert sorted(result.privacy.shares.values()) == pytest.approx(sorted(light.shares))
+    recomputed = audit(tmp_path)["privacy"]
+    assert recomputed["check"]["status"] == "same"
+    assert recomputed["sets"][0]["share_mean"] == pytest.approx(light.mean)
 
 
 @pytest.mark.slow

@@ -60,6 +60,33 @@ def test_with_the_total_it_is_the_explained_part_of_the_centred_updates(seed: in
     np.testing.assert_allclose(found.shares, explained(rows, weights), atol=1e-9)
 
 
+def multiplied(seed: int, *, total: bool) -> tuple[FloatArray, FloatArray]:
+    """Rows that multiply everybody by 2 or more, and the weights; with the weighted sum as a difference of two rows."""
+    rng = np.random.default_rng([seed, 4])
+    rows, weights = random_rows(rng, total=False)
+    rows *= rng.integers(2, 6, size=rows.shape)
+    if total:
+        times = rng.integers(2, 6, size=len(weights))
+        rows = np.vstack([rows, times * weights, (times + 1) * weights])
+    return rows, weights
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whom_all_rows_multiply_has_the_share_of_its_weight_and_not_of_its_entries(seed: int) -> None:
+    rows, weights = multiplied(seed, total=False)
+    found = disclosed_share(rows, weights=weights)
+    assert found is not None
+    np.testing.assert_allclose(found.shares, conditioned(rows, weights), atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_with_coefficients_and_the_total_it_is_the_explained_part_of_the_centred_updates(seed: int) -> None:
+    rows, weights = multiplied(seed, total=True)
+    found = disclosed_share(rows, weights=weights)
+    assert found is not None
+    np.testing.assert_allclose(found.shares, explained(rows, weights), atol=1e-7)
+
+
 @pytest.mark.parametrize("weights", [[1.0] * 6, [20.0, 1.0, 1.0, 1.0, 1.0, 1.0], [5.0, 4.0, 3.0, 2.0, 1.0, 1.0]])
 def test_it_is_what_the_best_line_through_drawn_updates_recovers(weights: list[float]) -> None:
     """The total is a combination of the first two rows."""

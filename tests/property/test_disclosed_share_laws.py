@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgt.errors import PrivacyError, ShapeError
-from fedgt.privacy import disclosed_share, minimum_support
+from fedgt.errors import PolicyError, PrivacyError, ShapeError
+from fedgt.privacy import Ledger, disclosed_share, minimum_support
+from fedgt.privacy.disclosed_share import weights_behind
+from fedgt.secagg.account import require_promise
 from fedgt.types import FloatArray
 
 
@@ -22,6 +24,19 @@ def sums(draw: st.DrawFn) -> FloatArray:
     if not rows.any():
         rows[0] = weights
     return rows
+
+
+@st.composite
+def multiplied(draw: st.DrawFn) -> tuple[FloatArray, FloatArray]:
+    """Sums with coefficients, in which a client may be multiplied everywhere, and the weights of everybody."""
+    n, k = draw(st.integers(2, 6)), draw(st.integers(1, 5))
+    entries = draw(st.lists(st.lists(st.integers(0, 5), min_size=n, max_size=n), min_size=k, max_size=k))
+    everywhere = np.array(draw(st.lists(st.sampled_from([1, 1, 3, 50]), min_size=n, max_size=n)))
+    weights = np.array(draw(st.lists(st.integers(1, 900), min_size=n, max_size=n)), dtype=float)
+    rows = np.array(entries, dtype=float) * everywhere * weights
+    if not rows.any():
+        rows[0] = everywhere * weights
+    return rows, weights
 
 
 def shares(rows: FloatArray, *, colluding: int = 0) -> FloatArray:
@@ -82,6 +97,71 @@ def test_with_equal_weights_and_the_total_the_mean_is_k_less_1_of_n_less_1(n: in
     found = disclosed_share(rows, weights=np.ones(n))
     assert found is not None
     assert found.mean == pytest.approx((np.linalg.matrix_rank(rows) - 1) / (n - 1), abs=1e-9)
+
+
+@given(multiplied())
+def test_a_ledger_that_knows_the_weights_states_the_shares_of_them(case: tuple[FloatArray, FloatArray]) -> None:
+    rows, weights = case
+    names = [f"c{j}" for j in range(len(weights))]
+    expected, helped = (disclosed_share(rows, weights=weights, colluding=colluding) for colluding in (0, 1))
+    assert expected is not None
+    assert helped is not None
+    account = opened(rows, names, dict(zip(names, weights.tolist(), strict=True))).account()
+    assert account.share_cautious is not None
+    assert tuple(account.shares.values()) == pytest.approx(expected.shares, abs=1e-9)
+    assert account.share_cautious.shares == pytest.approx(expected.shares, abs=1e-9)
+    assert account.share_helped == pytest.approx(helped.largest, abs=1e-9)
+
+
+@given(multiplied())
+def test_a_client_that_knows_the_weights_permits_what_a_ledger_permits(case: tuple[FloatArray, FloatArray]) -> None:
+    rows, weights = case
+    names = [f"c{j}" for j in range(len(weights))]
+    expected = disclosed_share(rows, weights=weights)
+    assert expected is not None
+    known = {name: int(weight) for name, weight in zip(names, weights, strict=True)}
+    asked = [dict(zip(names, row, strict=True)) for row in rows.tolist()]
+    sums = [{name: weight for name, weight in row.items() if weight} for row in asked]
+    for limit in (expected.largest, expected.largest - 1e-6):
+        if not 0 < limit < 1:
+            continue
+        ledger = Ledger(clients=names, promised=1, largest_share=limit)
+        ledger.weigh(known)
+        try:
+            require_promise({}, "", sums, promised=0, largest_share=limit, weights=known)
+            kept = True
+        except PolicyError:
+            kept = False
+        assert kept == (ledger.overshare(asked) is None) == (limit == expected.largest)
+
+
+@given(sums(), st.integers(0, 2**31))
+def test_sums_in_other_weights_than_the_announced_ones_are_measured_in_their_own(rows: FloatArray, seed: int) -> None:
+    """Of a Weiszfeld step the server books weights in general position: one sum over everybody still discloses nothing."""
+    assert weights_behind(rows * 256, np.ones(rows.shape[1])) is None
+    names = [f"c{j}" for j in range(5)]
+    booked = np.random.default_rng(seed).integers(256, 1 << 20, size=(1, 5)).astype(float)
+    assert opened(booked, names, dict.fromkeys(names, 1)).account().share_largest == pytest.approx(0, abs=1e-9)
+
+
+def opened(rows: FloatArray, names: list[str], weights: dict[str, float]) -> Ledger:
+    ledger = Ledger(clients=names, promised=1, colluders=1)
+    ledger.weigh(weights | {"a stranger": 7})
+    ledger.permit([dict(zip(names, row, strict=True)) for row in rows.tolist()], models="one", test=True)
+    return ledger
+
+
+def test_three_times_a_client_everywhere_is_not_three_times_its_weight() -> None:
+    """By hand: one sum over two clients, of which one is multiplied by 3.
+
+    v = (3, 1) / 4 is the only combination whose entries sum to 1: the errors are |e_1 - v|^2 = 1/8 and |e_2 - v|^2 = 9/8.
+    Whoever knows the mean of equal weights has (C C')_jj = 1/2. With a weight of 3 it would be 1/8 and 9/8 as well.
+    """
+    rows = np.array([[3.0, 1.0]])
+    equal, inferred = disclosed_share(rows, weights=[1, 1]), disclosed_share(rows)
+    assert equal is not None
+    assert inferred is not None
+    assert (equal.shares, inferred.shares) == ((0.75, 0), (0, 0))
 
 
 def test_one_sum_over_everybody_discloses_nothing_and_three_groups_of_five_a_seventh() -> None:

@@ -29,8 +29,8 @@ def rows(clients: Collection[Any], config: Mapping[str, Any]) -> Any:
     transport = FlareTransport(clients, app.names_of(config), credentials=told["credentials"], patience=patience)
     run = FederationRun(transport, **told)
     first = app.initial(float(config.get("start", 0.0)))
-    if config.get("staged"):
-        yield app.staged(run, first, transport)
+    if {"staged", "multiplied"} & set(config):
+        yield app.by_hand(run, first, config, transport)
         return
     for step, halt in app.stopping(run, first):
         yield app.row(step, halt, transport)

@@ -28,7 +28,8 @@ PROGRAMS = 'main = "flare_app:main"\ntrain = "flare_app:train"\n'
 
 def environment() -> dict[str, str]:
     """Where FLARE's processes find the programs."""
-    return os.environ | {"PYTHONPATH": str(SUPPORT), "OMP_NUM_THREADS": "1"}
+    paths = [str(SUPPORT), *filter(None, [os.environ.get("PYTHONPATH")])]  # another checkout's fedgt is tested as well
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
 
 
 def identity_files(keys: Path) -> str:

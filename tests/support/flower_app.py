@@ -23,6 +23,12 @@ from fedgt.flower import client_app
 CLASSES, FEATURES, SAMPLES = 4, 25, 120
 DESIGNS = {
     "5x3": [[0, 1, 0, 1, 1], [0, 0, 1, 1, 1], [1, 0, 1, 0, 1]],  # leaves room for one more row at r = 2
+    "5x4 multiplied": [
+        [1, 0, 2, 2, 0],
+        [1, 2, 2, 0, 1],
+        [2, 1, 2, 2, 0],
+        [1, 0, 1, 2, 1],
+    ],  # r = 2; client 3 always twice
     5: [[1, 1, 1, 0, 0], [1, 1, 0, 1, 0], [1, 1, 0, 0, 1], [1, 0, 1, 1, 0]],
     8: [  # r = 3, from `fedgt design --clients 8 --privacy 3 --max-malicious 2 --evidence graded`
         [0, 1, 0, 0, 1, 1, 1, 0],
@@ -101,7 +107,7 @@ def credentials_of(config: Any) -> Any:
 
 def options(config: Any) -> dict[str, Any]:
     """What the run is told on every engine, with the default evidence."""
-    from fedgt.design import from_matrix, named_design
+    from fedgt.design import StagedDesign, named_design
     from fedgt.federation import DecodeSettings, ScreenSettings, SumSettings
     from fedgt.flower import inputs_of
     from fedgt.grouping import Grouping
@@ -109,11 +115,13 @@ def options(config: Any) -> dict[str, Any]:
 
     names = names_of(config)
     rows = DESIGNS.get(config.get("design") or len(names))
-    design = named_design("bch-15x8") if rows is None else from_matrix(rows, name="test", source="test")
+    matrix = np.array(rows or [[1]])
+    made = StagedDesign(matrix=matrix, stages=(len(matrix),), name="test", source="test")
+    design = named_design("bch-15x8") if rows is None else made.plain if made.largest_entry == 1 else made
     credentials = credentials_of(config)
     tested = bool(config.get("tested", True))
     return {
-        "grouping": Grouping(design=design, clients=names) if tested else None,
+        "grouping": Grouping.of(design, names) if tested else None,
         "privacy": int(config["privacy"]),
         "validation": validation() if tested else None,
         "rounds": int(config["rounds"]),
@@ -197,6 +205,37 @@ def row(step: Any, halt: str = "", transport: Any = None) -> dict[str, Any]:
     }
 
 
+def by_hand(run: Any, parameters: Any, config: Any, transport: Any = None) -> dict[str, Any]:
+    """What a scenario looks at that holds no whole run."""
+    return (staged if "staged" in config else multiplied)(run, parameters, transport)
+
+
+def multiplied(run: Any, parameters: Any, transport: Any = None) -> dict[str, Any]:
+    """The sums of one test, each entry with its coefficients."""
+    from fedgt.federation.sums import take
+    from fedgt.secagg import PrekeyRequest
+
+    federation, grouping = run.federation, run.grouping
+    if transport is not None:
+        transport.prekeys.request = PrekeyRequest(run=federation.run, round=1, groups=grouping.design.groups)
+        transport.meet()
+    numbers = range(grouping.design.groups)
+    taken = take(
+        federation,
+        parameters,
+        round=1,
+        purpose="test",
+        groups=[grouping.members(number) for number in numbers],
+        coefficients=[grouping.factors(number) for number in numbers],
+        test=True,
+    )
+    return {
+        "status": [[one.purpose, one.status, one.members, one.weights] for one in taken.records],
+        "sums": [[digest(one.total), one.weight] if one.total else None for one in taken.sums.sums],
+        "total": [{name: array.tolist() for name, array in (one.total or {}).items()} for one in taken.sums.sums],
+    }
+
+
 def staged(run: Any, parameters: Any, transport: Any = None) -> dict[str, Any]:
     """A round in two stages, by hand: what was open after the first, and in the end, over the federation of a run."""
     from fedgt.design import from_matrix
@@ -247,8 +286,9 @@ def main(grid: Grid, context: Context) -> None:
         draft.replace(out)
 
     transport, run = over(grid, context.run_config)
-    if context.run_config.get("staged", False):
-        rows.append(staged(run, initial(float(context.run_config.get("start", 0.0))), transport))
+    if {"staged", "multiplied"} & set(context.run_config):
+        first = initial(float(context.run_config.get("start", 0.0)))
+        rows.append(by_hand(run, first, context.run_config, transport))
         write(finished=True)
         return
     for step, halt in stopping(run, initial(float(context.run_config.get("start", 0.0)))):

@@ -167,7 +167,7 @@ def _describe(
     # So many array elements are looked at in a few seconds, whatever the number of clients.
     states = max(1, int(effort * _ELEMENTS / chosen.clients))
     support = minimum_support(rows.matrix, max_states=states, deadline=Deadline(seconds))
-    share = disclosed_share(rows.matrix)
+    share = disclosed_share(rows.matrix, weights=[1.0] * rows.clients)
     if support is None or share is None:  # a design has no empty group, so something is always revealed
         raise DesignError(f"design {chosen.name!r} reveals nothing")
     fewest = exposing_colluders(rows.matrix, support)

@@ -149,7 +149,7 @@ def _share(design: "Design") -> "DisclosedShare":
     from fedgt.errors import DesignError
     from fedgt.privacy import disclosed_share
 
-    share = disclosed_share(design.matrix)
+    share = disclosed_share(design.matrix, weights=[1.0] * design.clients)
     if share is None:  # a design has no empty group
         raise DesignError(f"design {design.name!r} reveals nothing")
     return share

@@ -122,7 +122,8 @@ def _share(rows: "FloatArray", colluding: int, deadline: "Deadline") -> tuple["D
     if not can_try(rows.shape[1], colluding):
         return None, f"up to {colluding} colluders are more than {MAX_SETS} sets"
     try:
-        return disclosed_share(rows, colluding=colluding, deadline=deadline), ""
+        equal = [1.0] * rows.shape[1]  # what the matrix has above 1 are coefficients
+        return disclosed_share(rows, weights=equal, colluding=colluding, deadline=deadline), ""
     except OutOfTimeError as error:
         return None, str(error)
 

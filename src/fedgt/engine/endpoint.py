@@ -317,6 +317,7 @@ class ClientEndpoint:
                     promised=self._policy.privacy,
                     largest_share=self._policy.largest_share,
                     colluders=self._policy.colluders,
+                    weights={**terms.weights, **plan.weights},
                 )
             if self._log is not None:
                 near = akin_models(

@@ -159,14 +159,23 @@ def _keeping(
     privacy: int,
     rng: np.random.Generator,
 ) -> FloatArray | None:
-    small = privacy > 1 and comb(held.shape[1], privacy - 1) <= _MOST_SUPPORTS and (weight > 0).all()
-    sieve = _sieve((held / weight).tobytes(), held.shape, privacy) if small else None
+    sieve = _sieve((held / weight).tobytes(), held.shape, privacy) if sieved(weight, privacy) else None
     for _ in range(_DRAWS_PER_ROW):
         row = np.zeros(held.shape[1])
         row[rng.choice(available, int(rng.integers(sizes[0], sizes[1] + 1)), replace=False)] = 1.0
         if sieve.passes(row) if sieve is not None else keeps_promise(np.vstack([held, row * weight]), privacy):
             return row
     return None
+
+
+def sieved(weight: FloatArray, privacy: int) -> bool:
+    """Whether rows are tried against all small sets at once, which is fast; else each is proved.
+
+    Args:
+        weight: float64[clients], of each client in a sum.
+        privacy: The promised r.
+    """
+    return privacy > 1 and comb(len(weight), privacy - 1) <= _MOST_SUPPORTS and bool((weight > 0).all())
 
 
 def keeps_promise(rows: FloatArray, privacy: int) -> bool:

@@ -67,8 +67,14 @@ class Federation:
             raise SpecError(f"unknown weighting {self.weighting!r}; known are {', '.join(WEIGHTINGS)}")
         require_id(self.run, "run")
         require_distinct_ids(self.samples)
+        self.ledger.weigh(self.weights)
         if self.credentials is not None and self.agreements is None:
             object.__setattr__(self, "agreements", AgreementLog(self.credentials.registry))
+
+    @property
+    def weights(self) -> dict[str, int]:
+        """Client -> its public weight in every sum."""
+        return {client: self.weight(client) for client in self.samples}
 
     def weight(self, client: str) -> int:
         """The public weight of a client in every sum.

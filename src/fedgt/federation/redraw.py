@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedgt.design import Design
-from fedgt.federation.next_rows import confusion, drawn_row, keeps_promise
+from fedgt.federation.next_rows import confusion, drawn_row, keeps_promise, sieved
 from fedgt.planning import SPARE
 from fedgt.types import BoolArray, FloatArray
 
@@ -24,6 +24,7 @@ LISTED = 16
 _DRAWN = 12
 _BLOCKS = 60
 _TRIES = 30
+_HOPELESS = 3
 _OUTSIDE = 1e-9
 _UNSUSPECTED = 0.1
 """What it is worth to hear a client again that nobody suspects, beside one that no test has heard."""
@@ -45,12 +46,17 @@ def reserved_rows(
         float64[up to rows, clients], real rows that are independent of those of the first test.
     """
     everybody, found = np.arange(len(weights)), np.empty((0, len(weights)))
+    # Each group that is drawn is proved; where there is no sieve a proof takes long, and near the bound none is ever met.
+    failed, most = 0, _TRIES * rows if sieved(weights, privacy) else _HOPELESS
     for _ in range(_TRIES * rows):
         held = np.vstack([first, found])
         rank = np.linalg.matrix_rank(held)
         if len(found) == rows or rank > len(weights) - privacy:  # as many independent rows as the promise allows
             break
         row = drawn_row(held, weights, everybody, privacy=privacy, rng=rng)
+        failed += row is None
+        if failed == most:
+            break
         if row is not None and np.linalg.matrix_rank(np.vstack([held, row * weights])) > rank:
             found = np.vstack([found, row * weights])
     return found

@@ -88,6 +88,7 @@ def privacy_row(federation: Federation, assumption: str) -> PrivacyRow:
         "honest": None if account.strict is None else max(account.strict - colluders, 0),
         "share_cautious_largest": None if later is None else later.largest,
         "share_cautious_mean": None if later is None else later.mean,
+        "weights": {client: float(weight) for client, weight in sorted(federation.weights.items())},
         "assumption": assumption,
     }
     return PrivacyRow.model_validate(account, from_attributes=True).model_copy(update=beyond)

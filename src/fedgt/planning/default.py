@@ -151,7 +151,7 @@ def _fewest(clients: int, planned: int, largest_share: float, colluders: int) ->
         if detection_power(design.matrix).found >= ENOUGH_POWER:
             break
     if best is None:
-        share = disclosed_share(rows.first(FEWEST_ROWS).matrix, colluding=colluders)
+        share = disclosed_share(rows.first(FEWEST_ROWS).matrix, weights=[1.0] * clients, colluding=colluders)
         raise DesignError(
             f"largest_share = {largest_share:g} for {clients} clients with privacy {planned}: {FEWEST_ROWS} sums, "
             f"the fewest that say who it is, disclose {0 if share is None else share.largest:.2f}; promise that, or hold no "
@@ -170,7 +170,7 @@ def within(design: AnyDesign, largest_share: float, colluders: int) -> bool:
         return True
     if not can_try(design.clients, colluders):
         return False
-    share = disclosed_share(design.matrix, colluding=colluders)
+    share = disclosed_share(design.matrix, weights=[1.0] * design.clients, colluding=colluders)
     return share is None or not share.exceeds(largest_share)
 
 

@@ -78,7 +78,7 @@ def frontier(
         if design.uploads.max() > uploads:
             break
         support = minimum_support(design.matrix, max_states=STATES)
-        share = disclosed_share(design.matrix)
+        share = disclosed_share(design.matrix, weights=[1.0] * clients)
         if support is None or share is None:  # a design has no empty group
             raise DesignError(f"design {design.name!r} reveals nothing")
         lines.append(

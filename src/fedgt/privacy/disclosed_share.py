@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from fedgt.deadline import NEVER, Deadline
 from fedgt.errors import PrivacyError, ShapeError
-from fedgt.types import FloatArray, IntArray
+from fedgt.types import LARGEST_COEFFICIENT, FloatArray, IntArray
 
 MAX_SETS = 20_000
 """Sets of colluders that are tried; with more, no worst case is stated."""
@@ -88,8 +88,8 @@ def disclosed_share(
 
     Args:
         rows: float or int [aggregates, clients]: the real weights of everything revealed about one set of local models.
-        weights: float[clients], above 0, of the mean from which clients differ. If it is not given, the smallest entry of
-            each column that is not 0: the client's weight, when all rows use one weighting, and also when some multiply it.
+        weights: float[clients], above 0, of the mean from which clients differ: those without any coefficient. If they are
+            not known, the smallest entry of each column that is not 0, which is too large where all rows multiply it.
         colluding: c. Every set of up to c clients is tried, and each of the others has the share of its worst case.
         deadline: When to give up on them: a part of the sets would state too little.
 
@@ -120,11 +120,11 @@ def disclosed_share(
     array = np.unique(
         array.astype(np.float64), axis=0
     )  # in one order, so that equal accounts are equal to the last bit
-    lightest = np.where(array, np.abs(array), np.inf).min(axis=0)
-    members = np.flatnonzero(np.isfinite(lightest))
-    mean = np.where(np.isfinite(lightest), lightest, 1.0) if weights is None else np.asarray(weights, dtype=np.float64)
-    if mean.shape != lightest.shape or not np.isfinite(mean).all() or (mean[members] <= 0).any():
-        raise ShapeError(f"weights of shape {mean.shape}; {len(lightest)} finite numbers above 0 are needed")
+    clients = array.shape[1]
+    members = np.flatnonzero(array.any(axis=0))
+    mean = _lightest(array) if weights is None else np.asarray(weights, dtype=np.float64)
+    if mean.shape != (clients,) or not np.isfinite(mean).all() or (mean[members] <= 0).any():
+        raise ShapeError(f"weights of shape {mean.shape}; {clients} finite numbers above 0 are needed")
     # Colluders that are in no sum know nothing of it; of those in the sums somebody is left.
     helping = min(colluding, len(members) - 1)
     if not can_try(len(members), colluding):
@@ -138,14 +138,44 @@ def disclosed_share(
         for left in _sets_left(len(members), size):
             deadline.check()
             np.maximum.at(worst, left, _shares(array, mean, left))
-    shares = np.zeros(len(lightest))
+    shares = np.zeros(clients)
     shares[members] = worst
     return DisclosedShare(shares=tuple(shares.tolist()), members=tuple(members.tolist()), colluding=colluding)
+
+
+def weights_behind(rows: FloatArray, announced: FloatArray) -> FloatArray | None:
+    """The weights of the mean for sums whose entries are announced weights times coefficients.
+
+    Args:
+        rows: float[aggregates, clients], as for `disclosed_share`.
+        announced: float[clients]: the weight of each client in every mean; 0 where it is not known.
+
+    Returns:
+        The announced weights, and the smallest entry of each column without one. None if some entry is no announced weight
+        times a coefficient: then the sums have other weights, such as those of a Weiszfeld step or of another run.
+
+    Examples:
+        >>> import numpy as np
+        >>> from fedgt.privacy.disclosed_share import weights_behind
+        >>> weights_behind(np.array([[3.0, 2.0], [6.0, 0.0]]), np.array([1.0, 2.0])).tolist()
+        [1.0, 2.0]
+    """
+    known = announced > 0
+    times = rows[:, known] / announced[known]
+    if (times != np.rint(times)).any() or (times > LARGEST_COEFFICIENT).any():
+        return None
+    return np.where(known, announced, _lightest(rows))
 
 
 def can_try(clients: int, colluding: int) -> bool:
     """Whether all sets of up to so many colluders can be tried."""
     return sum(comb(clients, size) for size in range(min(colluding, clients - 1) + 1)) <= MAX_SETS
+
+
+def _lightest(rows: FloatArray) -> FloatArray:
+    """float[clients]: the smallest entry of each column that is not 0; 1 for a column without any."""
+    lightest: FloatArray = np.where(rows, np.abs(rows), np.inf).min(axis=0, initial=np.inf)
+    return np.where(np.isfinite(lightest), lightest, 1.0)
 
 
 def _sets_left(clients: int, colluding: int) -> list[IntArray]:

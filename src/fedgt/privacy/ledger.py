@@ -27,7 +27,7 @@ from fedgt.durable_file import locked, write_durably
 from fedgt.errors import SpecError
 from fedgt.foreign_text import plain
 from fedgt.ids import require_distinct_ids
-from fedgt.privacy.disclosed_share import MAX_SETS, can_try, disclosed_share
+from fedgt.privacy.disclosed_share import MAX_SETS, can_try, disclosed_share, weights_behind
 from fedgt.privacy.kept_sum import largest_kept_sum
 from fedgt.privacy.stated import PrivacyAccount, privacy_account
 from fedgt.privacy.support import Support, minimum_support
@@ -104,6 +104,20 @@ class Ledger:
         self._training: _Rows = {}
         self._overridden = False
         self._path: Path | None = None
+        self._weights = np.zeros(len(self._column))
+
+    def weigh(self, weights: Mapping[str, float]) -> None:
+        """Take the announced weights of clients, for the shares: a row has them times the coefficients of its sum.
+
+        They are no part of the account, and of no file: whoever goes on with it announces them again. Without them a
+        client counts with the smallest weight that it has in a sum.
+
+        Args:
+            weights: Client -> its weight in every mean. Clients that the ledger does not know are left out.
+        """
+        for client, weight in weights.items():
+            if client in self._column:
+                self._weights[self._column[client]] = max(weight, 0)
 
     @property
     def promised(self) -> int:
@@ -413,6 +427,7 @@ class Ledger:
             tests=np.array(list(self._tests.values())),
             training=np.array(list(self._training.values())),
             overridden=self._overridden,
+            weights=self._weights,
         )
 
     def _empty(self) -> "Ledger":
@@ -448,7 +463,7 @@ class Ledger:
     def _overshare(self, account: str, rows: FloatArray) -> str | None:
         if self._largest_share == 1:
             return None
-        found = disclosed_share(rows, colluding=self._colluders)
+        found = disclosed_share(rows, weights=weights_behind(rows, self._weights), colluding=self._colluders)
         if found is None or not found.exceeds(self._largest_share):
             return None
         helped = f", with {self._colluders} colluding," if self._colluders else ""

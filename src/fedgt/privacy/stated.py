@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from fedgt.privacy.disclosed_share import DisclosedShare, can_try, disclosed_share
+from fedgt.privacy.disclosed_share import DisclosedShare, can_try, disclosed_share, weights_behind
 from fedgt.privacy.support import minimum_support
 from fedgt.types import FloatArray
 
@@ -68,6 +68,7 @@ def privacy_account(
     tests: FloatArray,
     training: FloatArray,
     overridden: bool,
+    weights: FloatArray,
 ) -> PrivacyAccount:
     """Compute the account of these rows; it may take seconds for many clients.
 
@@ -80,12 +81,17 @@ def privacy_account(
         tests: float[sums, clients]: all test rows; empty if there are none.
         training: The same of all training sums.
         overridden: Whether a sum was opened below the promise.
+        weights: float[clients]: the weight of each client in every mean; 0 where it is not known.
     """
+
+    def share(rows: FloatArray, colluding: int = 0) -> DisclosedShare | None:
+        return disclosed_share(rows, weights=weights_behind(rows, weights), colluding=colluding)
+
     together = [rows for rows in (tests, training) if rows.size]
-    alone = [one for rows in strict if (one := disclosed_share(rows)) is not None]
+    alone = [one for rows in strict if (one := share(rows)) is not None]
     helped: list[DisclosedShare] = []
     if can_try(len(clients), colluders):
-        helped = [one for rows in strict if (one := disclosed_share(rows, colluding=colluders)) is not None]
+        helped = [one for rows in strict if (one := share(rows, colluders)) is not None]
     shares = {client: max(one.shares[j] for one in alone) for j, client in enumerate(clients)} if alone else {}
     return PrivacyAccount(
         promised=promised,
@@ -96,7 +102,7 @@ def privacy_account(
         shares=MappingProxyType(shares),
         share_mean=max((one.mean for one in alone), default=None),
         share_helped=max((one.largest for one in helped), default=None),
-        share_cautious=disclosed_share(tests) if tests.size else None,
+        share_cautious=share(tests) if tests.size else None,
         largest_share=largest_share,
     )
 

@@ -126,6 +126,9 @@ class PrivacyRow(_Row):
     )
     share_cautious_mean: float | None = Field(None, description="Its mean over the clients.")
     largest_share: float = Field(NO_LIMIT, description="The promised limit of any share; 1 is none.")
+    weights: dict[str, float] = Field(
+        {}, description="Client -> its weight in every mean, without the coefficients of the sums of a test."
+    )
     assumption: str = Field("", description="What the numbers rest on beyond arithmetic; empty when on nothing.")
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedgt.privacy import disclosed_share, exposure
+from fedgt.privacy.disclosed_share import weights_behind
 from fedgt.types import FloatArray
 
 _ROUNDING = 1e-6
@@ -27,11 +28,11 @@ def privacy_account(result: Mapping[str, Any]) -> dict[str, Any]:
         clients with the least r), `check` (whether the recomputed r agrees with the recorded one) and `aggregates`.
     """
     recorded = dict(result["privacy"])
-    shares = recorded.pop("shares")
+    shares, weights = recorded.pop("shares"), recorded.get("weights", {})
     most = max(shares, key=lambda client: shares[client], default=None)
     clients = [client["id"] for client in result["clients"]]
     sets = [
-        _one_set(number, rows, clients)
+        _one_set(number, rows, clients, np.array([weights.get(client, 0.0) for client in clients]))
         for number, rows in sorted(_opened_by_model(result["aggregates"]).items())
         if rows
     ]
@@ -58,7 +59,9 @@ def _opened_by_model(aggregates: Sequence[Mapping[str, Any]]) -> dict[int, list[
     return sets
 
 
-def _one_set(number: int, rows: Sequence[Mapping[str, Any]], clients: Sequence[str]) -> dict[str, Any]:
+def _one_set(
+    number: int, rows: Sequence[Mapping[str, Any]], clients: Sequence[str], weights: FloatArray
+) -> dict[str, Any]:
     column = {client: j for j, client in enumerate(clients)}
     entry: dict[str, Any] = {
         "round": number,
@@ -80,19 +83,20 @@ def _one_set(number: int, rows: Sequence[Mapping[str, Any]], clients: Sequence[s
     if len(rows) == 1:  # one sum: everybody in it is hidden among all its members
         (row,) = rows
         members = [member for member, weight in zip(row["members"], row["weights"], strict=True) if weight]
-        return entry | {"r": len(members), "upper": len(members), "exposed": members, **_share([row], column)}
-    found = exposure(_matrix(rows, column), max_states=MAX_STATES)
-    if found is None:
+        found = {"r": len(members), "upper": len(members), "exposed": members}
+        return entry | found | _share(_matrix(rows, column), weights)
+    combined = exposure(_matrix(rows, column), max_states=MAX_STATES)
+    if combined is None:
         return entry
     return entry | {
-        "r": found.r,
-        "upper": found.support.upper,
-        "exposed": [clients[j] for j in found.clients],
-        "complete": found.complete,
-        **_share(rows, column),
+        "r": combined.r,
+        "upper": combined.support.upper,
+        "exposed": [clients[j] for j in combined.clients],
+        "complete": combined.complete,
+        **_share(_matrix(rows, column), weights),
         "combination": [
             {"purpose": row["purpose"], "factor": str(factor)}
-            for row, factor in zip(rows, found.support.combination, strict=True)
+            for row, factor in zip(rows, combined.support.combination, strict=True)
             if factor
         ],
     }
@@ -105,8 +109,8 @@ def _matrix(rows: Sequence[Mapping[str, Any]], column: Mapping[str, int]) -> Flo
     return matrix
 
 
-def _share(rows: Sequence[Mapping[str, Any]], column: Mapping[str, int]) -> dict[str, float | None]:
-    found = disclosed_share(_matrix(rows, column))
+def _share(rows: FloatArray, weights: FloatArray) -> dict[str, float | None]:
+    found = disclosed_share(rows, weights=weights_behind(rows, weights))
     if found is None:
         return {}
     return {"share_mean": found.mean, "share_largest": found.largest}

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedgt.defaults import NO_LIMIT
 from fedgt.errors import PolicyError, PrivacyError
-from fedgt.secagg.agreement import Row
+from fedgt.secagg.agreement import PlannedSum, Row
 from fedgt.types import FloatArray
 
 
@@ -23,6 +23,7 @@ def require_promise(
     cautious: int = 0,
     largest_share: float = NO_LIMIT,
     colluders: int = 0,
+    weights: Mapping[str, int],
 ) -> None:
     """Refuse sums that, with all that was signed before, mix fewer clients or disclose a larger share than promised.
 
@@ -34,6 +35,7 @@ def require_promise(
         cautious: The same for the cautious account.
         largest_share: The limit of what the strict account may explain of anybody's particular update; 1 is none.
         colluders: How many clients may help the server to that share.
+        weights: Client -> its announced weight, without the coefficients that the sums may have.
 
     Raises:
         PolicyError: With the account, the combination found, and the promise.
@@ -42,7 +44,7 @@ def require_promise(
     if promised:
         _require(strict, promised, "one global model")
     if largest_share < 1:
-        _require_share(strict, largest_share, colluders)
+        _require_share(strict, largest_share, colluders, weights)
     if cautious:
         _require([*(row for about in signed.values() for row in about), *rows], cautious, "all models and runs")
 
@@ -76,10 +78,16 @@ def _matrix(rows: Iterable[Row]) -> tuple[FloatArray, list[str]]:
 
 def _require(rows: Sequence[Row], promised: int, about: str) -> None:
     found = smallest_support(rows, enough=promised)
-    weights: dict[str, float] = {}
-    if any(weights.setdefault(client, weight) != weight for row in rows for client, weight in row.items()):
+    counts = [row.counts if isinstance(row, PlannedSum) else dict.fromkeys(row, 1) for row in rows]
+    scale: dict[str, float] = {}
+    pairs = [
+        (client, row[client] / times)
+        for row, count in zip(rows, counts, strict=True)
+        for client, times in count.items()
+    ]
+    if any(scale.setdefault(client, weight) != weight for client, weight in pairs):
         # The number of clipped entries travels without a weight, so it is another combination than that of the updates.
-        counted = smallest_support([dict.fromkeys(row, 1.0) for row in rows], enough=promised)
+        counted = smallest_support(counts, enough=promised)
         found = min((one for one in (found, counted) if one is not None), default=None)
     if found is not None and found[0] < promised:
         raise PolicyError(
@@ -88,12 +96,16 @@ def _require(rows: Sequence[Row], promised: int, about: str) -> None:
         )
 
 
-def _require_share(rows: Sequence[Row], limit: float, colluders: int) -> None:
-    from fedgt.privacy import disclosed_share
+def _require_share(rows: Sequence[Row], limit: float, colluders: int, weights: Mapping[str, int]) -> None:
+    from fedgt.privacy.disclosed_share import disclosed_share, weights_behind
 
     matrix, names = _matrix(rows)
     try:
-        found = disclosed_share(matrix, colluding=min(colluders, max(len(names) - 1, 0)))
+        found = disclosed_share(
+            matrix,
+            weights=weights_behind(matrix, np.array([weights.get(name, 0) for name in names], dtype=np.float64)),
+            colluding=min(colluders, max(len(names) - 1, 0)),
+        )
     except PrivacyError as error:
         raise PolicyError(f"largest_share = {limit:g} cannot be checked: {error}") from error
     if found is not None and found.exceeds(limit):

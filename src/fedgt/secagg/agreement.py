@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, final
 
 from fedgt import strict_json
 from fedgt.errors import ProtocolError, SignatureError, SpecError
@@ -24,6 +24,26 @@ Row: TypeAlias = Mapping[str, float]
 """One sum as client -> real weight."""
 
 _LARGEST_LINKS = 2**25
+
+
+@final
+class PlannedSum(dict[str, float]):
+    """One sum of a plan as client -> real weight, with how often the clipped entries of each client are counted in it.
+
+    The number of clipped entries travels without a weight, and is multiplied by the coefficient of its sum.
+
+    Examples:
+        >>> from fedgt.secagg.agreement import PlannedSum
+        >>> PlannedSum({"ada": 100, "bob": 50}, {"ada": 2, "bob": 1})
+        {'ada': 200.0, 'bob': 50.0}
+    """
+
+    __slots__ = ("counts",)
+
+    def __init__(self, weights: Mapping[str, int], counts: Mapping[str, int]) -> None:
+        """Of each client in the sum, its weight and its coefficient."""
+        super().__init__({client: float(weights[client] * a) for client, a in counts.items()})
+        self.counts = counts
 
 
 def quorum(clients: int, *, colluders: int) -> int:
@@ -269,7 +289,7 @@ def rows_of(task: str, plan: str, weights: Mapping[str, int], groups: Iterable[M
         groups: Of each sum, client -> coefficient; empty groups are left out.
     """
     chosen = [group for group in groups if group]
-    rows: list[Row] = [{client: float(weights[client] * a) for client, a in group.items()} for group in chosen]
+    rows: list[Row] = [PlannedSum(weights, group) for group in chosen]
     if task != "mean":
         factors = {client: _general(plan, client) for group in chosen for client in group}
         rows += [{client: float(weights[client] * factors[client]) for client in group} for group in chosen]

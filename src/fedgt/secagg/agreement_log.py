@@ -53,6 +53,7 @@ class AgreementLog:
         self._links: list[Link] = []
         self._digest = self._start
         self._rows: dict[str, list[Row]] = {}
+        self._weights: dict[str, int] = {}
         self._elsewhere: set[Path] = set()
         self._signatures: dict[int, Mapping[str, bytes]] = {}
         if self._folder is not None:
@@ -82,6 +83,11 @@ class AgreementLog:
         """All links of this chain, in order."""
         return tuple(self._links)
 
+    @property
+    def weights(self) -> Mapping[str, int]:
+        """Client -> its weight in the sums that `account` holds, without coefficients; of this chain the last one."""
+        return self._weights
+
     def account(self) -> Mapping[str, Sequence[Row]]:
         """Hash of the global model -> the rows of everything that was signed about it, by other processes, too.
 
@@ -97,6 +103,7 @@ class AgreementLog:
                 link = Link.from_json(_read(path))
                 self._elsewhere.add(path)
                 self._rows.setdefault(link.model, []).extend(link.rows)
+                self._weights = {**link.weights, **self._weights}
         return self._rows
 
     def refresh(self) -> None:
@@ -169,6 +176,7 @@ class AgreementLog:
         self._links.append(link)
         self._digest = link.digest
         self._rows.setdefault(link.model, []).extend(link.rows)
+        self._weights |= link.weights
 
     def _path(self, number: int) -> Path:
         assert self._folder is not None  # noqa: S101 - only called with a folder

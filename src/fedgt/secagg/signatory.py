@@ -77,6 +77,7 @@ class Signatory:
                 cautious=policy.privacy_over_runs,
                 largest_share=policy.largest_share,
                 colluders=policy.colluders,
+                weights={**self._log.weights, **plan.weights},
             )
 
     def catch_up(self, plan: RoundPlan, missed: bytes | memoryview, *, later: bool) -> None:

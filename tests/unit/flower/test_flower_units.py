@@ -182,7 +182,8 @@ def test_the_account_of_a_site_loads_no_scipy() -> None:
     script = (
         "import sys; from fedgt.secagg.account import require_promise; "
         "rows = [dict.fromkeys(names, 1.0) for names in ('abcdef', 'defghi', 'ghiabc')]; "
-        "require_promise({'model': rows}, ['model'], rows[:1], promised=3, cautious=3, largest_share=0.99, colluders=1); "
+        "more = {'promised': 3, 'cautious': 3, 'largest_share': 0.99, 'colluders': 1, 'weights': {}}; "
+        "require_promise({'model': rows}, ['model'], rows[:1], **more); "
         "print('fedgt.privacy' in sys.modules, 'scipy' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
