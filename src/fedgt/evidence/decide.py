@@ -2,7 +2,8 @@
 
 Every set of at most n_max clients is scored. Further attacks are looked for beside those that are known
 (`attacks`); a client is malicious if it is in any of them. Then it is asked whether there is harm, for a second opinion, and
-whether honest clients could have sent the sums (`judge`). Where a line is left that none of the attackers found makes, nobody is cleared.
+whether honest clients could have sent the sums (`judge`). Where a line is left that none of the attackers found makes,
+nobody is cleared.
 """
 
 from collections.abc import Sequence

@@ -100,18 +100,15 @@ class HonestAccount:
         """By how many nats for each number the sums are explained better if these, bool[clients], may send anything."""
         return self._compared(suspects)[0]
 
-    def beside(self, suspects: BoolArray) -> tuple[float, float]:
-        """Which part of what these, bool[clients], seem to have sent in the mean no honest client sends, and of the noise.
-
-        Both in units of the squared size of what they seem to have sent; 0 and infinity where the sums do not tell.
-        """
-        return self._beside(suspects, self._compared(suspects)[1])
-
     def _could_be_sent(self, suspects: BoolArray, products: FloatArray) -> bool:
         beside, noise = self._beside(suspects, products)
         return beside < min(BESIDE, noise)
 
     def _beside(self, suspects: BoolArray, products: FloatArray) -> tuple[float, float]:
+        """Which part of what these seem to have sent in the mean no honest client sends, and which part is noise.
+
+        Both in units of the squared size of what they seem to have sent; 0 and infinity where the sums do not tell.
+        """
         parts = contrasts(self.weights, np.ones(self.weights.shape[1]))
         shift = parts.shifts[:, suspects].sum(axis=1)
         length = float(shift @ shift)
@@ -166,8 +163,8 @@ class HonestAccount:
 class _Search:
     """Least squares for what each client sends.
 
-    Client j sends K^T A_j, where row c of A_j is by how much samples of class c have moved each logit of theirs. A_j has rows
-    of sum 0, and is not above 0 outside the diagonal if the client is honest: less these entries are its pushes.
+    Client j sends K^T A_j, where row c of A_j is by how much samples of class c have moved each row of the layer. Rows
+    of A_j have sum 0. Of honest clients they are not above 0 outside the diagonal; less these entries are the pushes.
 
     Attributes:
         seats: float64[sums, clients] with orthonormal rows.
