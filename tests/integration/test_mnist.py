@@ -56,3 +56,18 @@ def test_the_defence_lowers_the_attack_accuracy_of_three_attackers(data: ImageDa
     none, ours = run(spec("no-defence", 5), data=data), run(spec("fedgt", 5), data=data)
     assert ours.privacy.strict == 4
     assert (ours.rounds[-1].attack_accuracy or 0) < (none.rounds[-1].attack_accuracy or 0)
+
+
+@pytest.mark.needs_mnist
+def test_an_honest_client_that_owns_a_single_class_is_suspicious_and_stays(data: ImageData) -> None:
+    """By margins it looks like a client that labels everything as that class, with P above 0.98."""
+    owner = {"name": "mnist", "partition": "single-class"}
+    found = run(
+        make_spec(
+            {"seed": 910001, "privacy": 4, "data": owner, "federation": {"rounds": 2}, "attack": {"malicious": 0}}
+        ),
+        data=data,
+    )
+    said = {one.id: one.verdict for one in found.clients if one.verdict != "keep"}
+    assert said == {"client-04": "suspicious"}
+    assert not any(one.excluded for one in found.clients)

@@ -6,6 +6,7 @@ Pure functions on arrays. `graded_screen` compares the groups by features, `by_m
 
 from fedgt.evidence.acquittal import FaultEvidence, acquitted
 from fedgt.evidence.by_margins.compare_margins import margin_screen
+from fedgt.evidence.by_margins.honest_account import HonestAccount, class_products
 from fedgt.evidence.by_margins.hypotheses import FEWEST_CLASSES, Hypothesis, class_steps
 from fedgt.evidence.by_margins.margin_evidence import MarginEvidence
 from fedgt.evidence.by_margins.second_opinion import MarginTest, SecondOpinion
@@ -37,6 +38,7 @@ STORED: tuple[type, ...] = (
     Hypothesis,
     SecondOpinion,
     MarginTest,
+    HonestAccount,
 )
 """What evidence is made of, for `fedgt.packed`: a run that goes on has it from the tests before."""
 
@@ -51,6 +53,7 @@ __all__ = [
     "GradedDecoding",
     "GradedEvidence",
     "GradedScreen",
+    "HonestAccount",
     "Hypothesis",
     "LabelFinding",
     "MarginEvidence",
@@ -61,6 +64,7 @@ __all__ = [
     "beyond_honest",
     "checked_scores",
     "class_losses",
+    "class_products",
     "class_steps",
     "contrasts",
     "damage",

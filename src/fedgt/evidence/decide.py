@@ -1,8 +1,9 @@
 """From graded evidence to a posterior: all sets of clients, one attack or several, and who stays undecided.
 
 Every set of at most n_max clients is scored. Further attacks are looked for beside those that are known
-(`attacks`); a client is malicious if it is in any of them. Then it is asked whether there is harm, and for a second opinion
-(`judge`). Where a line is left that none of the attackers found makes, nobody is cleared.
+(`attacks`); a client is malicious if it is in any of them. Then it is asked whether there is harm, for a second opinion, and
+whether honest clients could have sent the sums (`judge`). Where a line is left that none of the attackers found makes,
+nobody is cleared.
 """
 
 from collections.abc import Sequence
@@ -24,8 +25,9 @@ from fedgt.evidence.attacks import (
     two_lines,
     with_further,
 )
+from fedgt.evidence.by_margins.margin_evidence import MarginEvidence
 from fedgt.evidence.decoding import GradedDecoding, GradedStatus
-from fedgt.evidence.judge import MORE, judged
+from fedgt.evidence.judge import MORE, excused, judged
 from fedgt.evidence.sets import SetPosterior, decode_sets, sparse_prior
 from fedgt.types import FloatArray, LayeredEvidence, SetEvidence
 
@@ -117,7 +119,8 @@ def decode_graded(
     said = _result(log_odds, count, ranked[:best], accused, beta, undecided)
     if more:
         said = replace(said, more=True, reason=f"{said.reason}; {MORE}")
-    return judged(said, attacks, lined)
+    by_margins = [one.account for one in evidence if isinstance(one, MarginEvidence) and one.account is not None]
+    return excused(judged(said, attacks, lined), by_margins)
 
 
 def _either(attacks: Sequence[Attack], largest: int) -> tuple[FloatArray, FloatArray, tuple[RankedSet, ...]]:

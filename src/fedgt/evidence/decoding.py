@@ -20,7 +20,8 @@ class GradedDecoding:
         log_odds: float64[clients]: log P(benign) - log P(malicious), in nats.
         flagged: bool[clients]: accused at minimum expected cost; nobody where `against_nobody` is below 3.
         harmless: bool[clients]: suspected by this evidence, but no loss rises with them.
-        unconfirmed: bool[clients]: suspected by this evidence, and acquitted by a second opinion.
+        unconfirmed: bool[clients]: suspected by this evidence, and acquitted by a second opinion, or because honest clients
+            could have sent the sums.
         undecided: bool[clients]: posterior neither near 0 nor near 1; a further test round may tell.
         count: float64[n_max + 1]: posterior of the number of malicious clients (of one attack, or of the union of several).
         against_nobody: log-odds, in nats, of some attack against none, prior included.
@@ -28,9 +29,9 @@ class GradedDecoding:
         attacks: How many lines were found, each of an attack.
         more: Whether a line is left when all attackers found are set aside: then nobody is cleared.
         status: `decided`; `nobody` (no attack is more probable); `harmless` (clients differ, but no loss rises with them
-            significantly: nobody is accused); `unconfirmed` (clients differ, but the margins do not speak for an attack:
-            nobody is accused); `undecided` (some client is); `unexplained` (the groups
-            differ along a line that no set of clients explains); `no-evidence` (nothing could be compared).
+            significantly: nobody is accused); `unconfirmed` (clients differ, but the margins do not speak for an attack, or
+            honest clients could have sent the sums: nobody is accused); `undecided` (some client is); `unexplained` (the
+            groups differ along a line that no set of clients explains); `no-evidence` (nothing could be compared).
         reason: The same in plain words.
 
     Examples:
@@ -56,7 +57,7 @@ class GradedDecoding:
 
     @property
     def suspicious(self) -> BoolArray:
-        """bool[clients]: who stands out and is not accused, because no harm is shown or a second opinion acquits."""
+        """bool[clients]: who stands out and is not accused, because no harm is shown or a second look acquits."""
         return self.harmless | self.unconfirmed
 
     def __post_init__(self) -> None:

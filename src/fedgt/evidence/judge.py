@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 
 from fedgt.evidence.attacks import Attack
+from fedgt.evidence.by_margins.honest_account import HonestAccount
 from fedgt.evidence.decoding import GradedDecoding
 from fedgt.types import BoolArray, FloatArray, LayeredEvidence
 
@@ -71,6 +72,34 @@ def judged(found: GradedDecoding, attacks: Sequence[Attack], evidence: Sequence[
     undecided = found.undecided & found.more
     return replace(
         said, undecided=undecided, status=status, reason="; ".join([*reasons, *([MORE] if found.more else [])])
+    )
+
+
+def excused(found: GradedDecoding, accounts: Sequence[HonestAccount]) -> GradedDecoding:
+    """The same, but suspects are not accused if honest clients could have sent the sums of every test.
+
+    Args:
+        found: What the margins say.
+        accounts: Of the tests that have one.
+
+    Examples:
+        >>> from fedgt.evidence import decode_graded
+        >>> from fedgt.evidence.judge import excused
+        >>> nothing = decode_graded([], clients=15, largest=7)
+        >>> excused(nothing, []) is nothing
+        True
+    """
+    if not found.flagged.any() or not accounts or not all(one.explains(found.flagged) for one in accounts):
+        return found
+    left = found.undecided & ~found.flagged
+    return replace(
+        found,
+        flagged=np.zeros_like(found.flagged),
+        unconfirmed=found.unconfirmed | found.flagged,
+        undecided=left,
+        status="undecided" if left.any() else "unconfirmed",
+        reason=f"{found.reason}; {int(found.flagged.sum())} clients differ from the others as attackers do, but honest "
+        "clients that own other classes explain the sums nearly as well, so that they are not accused",
     )
 
 

@@ -1,7 +1,8 @@
 """What the tests of a run compared, kept so that anybody who may read the folder can decide once more.
 
 No sum and no model is in it: scalar products of the differences of group means, losses, and margins or outputs on the
-server's validation data. It says about clients what the verdicts say, and belongs to those who may read these.
+server's validation data, and how alike its classes are. It says about clients what the verdicts say, and belongs to those
+who may read these.
 """
 
 from dataclasses import dataclass, replace

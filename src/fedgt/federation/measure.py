@@ -20,6 +20,7 @@ from fedgt.evidence import (
     GradedDecoding,
     GradedEvidence,
     GradedScreen,
+    HonestAccount,
     LabelFinding,
     MarginEvidence,
     SecondOpinion,
@@ -27,6 +28,7 @@ from fedgt.evidence import (
     acquitted,
     beyond_honest,
     class_losses,
+    class_products,
     class_steps,
     decode_graded,
     evidence_of_difference,
@@ -352,8 +354,9 @@ def _graded(test: GroupMeans, validation: Validation, settings: ScreenSettings, 
         label=label,
         of=of,
     )
+    accounted = partial(_accounted, by_margins=by_margins, by_scores=by_scores, start=test.start, validation=validation)
     if settings.features == "margins":
-        return by_margins()
+        return accounted()
     updates = [None if one is None else one[settings.layer] for one in test.updates]
     found = by_features(by_class(_stacked(updates)), losses)
     evidence = found.evidence
@@ -380,7 +383,7 @@ def _graded(test: GroupMeans, validation: Validation, settings: ScreenSettings, 
         layers = _stacked([updates[group] for group in np.flatnonzero(heard)]).reshape(int(heard.sum()), -1)
         far = _far(evidence, layers, weights[heard], test.samples)
         if not far:
-            screen = by_margins()
+            screen = accounted()
             return replace(screen, reason=f"clients own the classes unevenly, so margins are compared; {screen.reason}")
         found = replace(
             found,
@@ -388,6 +391,27 @@ def _graded(test: GroupMeans, validation: Validation, settings: ScreenSettings, 
             f"whatever classes it owns: weights are compared; {found.reason}",
         )
     return replace(found, evidence=replace(evidence, opinion=opinion, evenly_owned=even or bool(far), far=bool(far)))
+
+
+def _accounted(
+    *, by_margins: MarginTest, by_scores: UsableScores, start: Parameters, validation: Validation
+) -> GradedScreen:
+    """What the margins say, with what is needed to ask whether honest clients could have sent the sums, where that is known.
+
+    It is known where every class has samples, all of them are compared, and it is known what the classification layer sees.
+    """
+    screen, first = by_margins(), by_scores.models[0]
+    evidence, tested = screen.evidence, screen.tested
+    every = by_margins.of is None and len(by_margins.classes) == by_margins.margins.shape[2]
+    if not isinstance(evidence, MarginEvidence) or not every or first is None or validation.inputs is None:
+        return screen
+    inputs = np.asarray(validation.inputs(start), dtype=np.float64)[by_scores.kept]
+    products = class_products(inputs, by_scores.labels) if np.isfinite(inputs).all() else None
+    moved = by_margins.margins[tested] - margins(first, by_scores.labels)
+    if products is None or not np.isfinite(moved).all():
+        return screen
+    account = HonestAccount(moved=moved, weights=by_margins.weights[tested], products=products[0], errors=products[1])
+    return replace(screen, evidence=replace(evidence, account=account))
 
 
 def _far(evidence: GradedEvidence, updates: FloatArray, weights: FloatArray, samples: FloatArray) -> float:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedgt.evidence.by_margins.honest_account import HonestAccount
 from fedgt.evidence.by_margins.hypotheses import Hypothesis
 from fedgt.evidence.by_margins.lone import log_density
 from fedgt.evidence.contrast import moved
@@ -43,6 +44,7 @@ class MarginEvidence:
         hypotheses: All of them.
         damage: The losses, by which the report names the labels that get worse.
         power: To which likelihoods are raised, where several tests say partly the same.
+        account: Whether honest clients could have sent the sums; None where the classes are not known well enough.
 
     Examples:
         >>> import numpy as np
@@ -62,6 +64,7 @@ class MarginEvidence:
     hypotheses: tuple[Hypothesis, ...]
     damage: Damage
     power: float = 1.0
+    account: HonestAccount | None = None
 
     def __post_init__(self) -> None:
         """Freeze."""
