@@ -101,7 +101,7 @@ def round_on_suspicion(
         nonlocal seen, moved, notes
         sums = opened.sums[: len(first)]
         whole = all(one.total is not None and one.members == members for one, members in zip(sums, asked, strict=False))
-        if not whole or set(opened.struck) & set(range(len(first))):
+        if not sums or not whole or set(opened.struck) & set(range(len(first))):
             return False
         part = grouping.of_rows(grouping.rows[: len(first)])
         seats = real_grouping(part, sums, frozenset())

@@ -96,6 +96,37 @@ def test_the_paper_is_still_tested_once() -> None:
     assert np.isfinite(result.rounds[-1].top1_accuracy or np.nan)
 
 
+@pytest.mark.parametrize("schedule", ["auto", "every-round"])
+def test_a_round_whose_absences_leave_no_group_whole_is_lost_and_the_run_goes_on(schedule: str) -> None:
+    sites: dict[str, Any] = {name: Site(name) for name in NAMES}
+    away: dict[int, set[str]] = {}
+    watched = FederationRun(
+        sites,
+        privacy=4,
+        samples=dict.fromkeys(NAMES, 10),
+        validation=VALIDATION,
+        rounds=4,
+        seed=1,
+        screen=ScreenSettings(schedule=schedule, unannounced=0.0),
+        present=lambda number: set(NAMES) - away.get(number, set()),
+    )
+    rounds = watched.rounds(START)
+    first = next(rounds)
+    grouping = watched.grouping
+    assert grouping is not None
+    groups = [set(grouping.members(group)) for group in range(grouping.design.groups)]
+    while groups:  # somebody of each group
+        most = max(NAMES, key=lambda name: sum(name in group for group in groups))
+        away.setdefault(2, set()).add(most)
+        groups = [group for group in groups if most not in group]
+    second, third, last = rounds
+    assert second.result.secure_sums == 0
+    assert [warning for warning in watched.result().warnings if warning.startswith("round 2 is lost")]
+    assert all(np.array_equal(second.parameters[name], first.parameters[name]) for name in START)
+    assert third.result.secure_sums > 0
+    assert set(last.excluded) == ATTACKERS
+
+
 def groups_by_round(result: RunResult) -> list[set[tuple[str, ...]]]:
     rounds = [row.round for row in result.rounds]
     return [{row.members for row in result.aggregates if (row.round, row.status) == (at, "open")} for at in rounds]
