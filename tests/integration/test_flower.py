@@ -77,7 +77,9 @@ def test_over_flower_sleepers_are_named_in_the_round_they_wake_and_go_on_in_thei
     named = {"client-3", "client-6", "client-12"}
     assert [set(one.excluded) for one in rounds] == [set(), named, named, named]
     assert all(number == set(range(15)) for number in asked.values())
-    assert len({len(one.result.records) for one in rounds}) == 1
+    # The first test cannot decide about some, so that the next has groups beside its own.
+    counts = [len(one.result.records) for one in rounds]
+    assert counts[0] == counts[3] == min(counts)
 
 
 @pytest.mark.slow

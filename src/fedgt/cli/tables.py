@@ -48,7 +48,7 @@ def print_run(result: "RunResult") -> None:
 
 
 def print_verdicts(result: "RunResult") -> None:
-    """The verdicts of the last test round on stdout, and what the evidence says."""
+    """The verdicts on stdout, and what the evidence of the test says that has named somebody last."""
     from rich.console import Console
 
     if result.test is None:
@@ -57,10 +57,17 @@ def print_verdicts(result: "RunResult") -> None:
     tests = result.tests or (result.test,)
     console.print(printable(power_line(tests)), markup=False)
     console.print(verdict_table(tests, result.clients))
-    if result.test.graded is not None:
-        console.print(f"evidence: {evidence_line(result.test.graded)}", markup=False)
+    graded = telling(tests, result.clients).graded
+    if graded is not None:
+        console.print(f"evidence: {evidence_line(graded)}", markup=False)
     for line in meanings(result.clients):
         console.print(printable(line), markup=False)
+
+
+def telling(tests: "Sequence[TestRow]", clients: "Sequence[ClientRow]") -> "TestRow":
+    """The last test that has named somebody; the last one if none has. Later tests set aside whoever was named."""
+    named = {client.decided_in for client in clients if client.excluded}
+    return next((test for test in reversed(tests) if test.round in named), tests[-1])
 
 
 def power_line(tests: "Sequence[TestRow]") -> str:
@@ -90,13 +97,13 @@ def verdict_table(tests: "Sequence[TestRow]", clients: "Sequence[ClientRow]") ->
     """One row per client: its groups, posterior, verdict and, in a simulation, the truth.
 
     Args:
-        tests: The test rounds, at least one; the groups are those of the last.
-        clients: The verdicts after it.
+        tests: The test rounds, at least one; the groups are those of the last that has named somebody.
+        clients: The verdicts after them.
     """
     from rich.table import Table
     from rich.text import Text
 
-    test = tests[-1]
+    test = telling(tests, clients)
     title = f"group test in {_rounds([one.round for one in tests])}: {test.design}"
     title += f", outcomes {test.outcomes}" if test.outcomes else ""
     table = Table(title=Text(printable(title)), title_justify="left")
