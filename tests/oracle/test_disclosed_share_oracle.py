@@ -1,5 +1,6 @@
 """The disclosed share against conditioning a normal distribution, against drawn updates, and against listing colluders."""
 
+from collections.abc import Callable
 from itertools import combinations
 
 import numpy as np
@@ -72,19 +73,15 @@ def multiplied(seed: int, *, total: bool) -> tuple[FloatArray, FloatArray]:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_whom_all_rows_multiply_has_the_share_of_its_weight_and_not_of_its_entries(seed: int) -> None:
-    rows, weights = multiplied(seed, total=False)
+@pytest.mark.parametrize(("total", "oracle", "within"), [(False, conditioned, 1e-4), (True, explained, 1e-7)])
+def test_whom_all_rows_multiply_has_the_share_of_its_weight_and_not_of_its_entries(
+    seed: int, total: bool, oracle: Callable[[FloatArray, FloatArray], FloatArray], within: float
+) -> None:
+    """By conditioning; and with the total, by the explained part of the centred updates."""
+    rows, weights = multiplied(seed, total=total)
     found = disclosed_share(rows, weights=weights)
     assert found is not None
-    np.testing.assert_allclose(found.shares, conditioned(rows, weights), atol=1e-4)
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_with_coefficients_and_the_total_it_is_the_explained_part_of_the_centred_updates(seed: int) -> None:
-    rows, weights = multiplied(seed, total=True)
-    found = disclosed_share(rows, weights=weights)
-    assert found is not None
-    np.testing.assert_allclose(found.shares, explained(rows, weights), atol=1e-7)
+    np.testing.assert_allclose(found.shares, oracle(rows, weights), atol=within)
 
 
 @pytest.mark.parametrize("weights", [[1.0] * 6, [20.0, 1.0, 1.0, 1.0, 1.0, 1.0], [5.0, 4.0, 3.0, 2.0, 1.0, 1.0]])
