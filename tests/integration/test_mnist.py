@@ -68,6 +68,7 @@ def test_an_honest_client_that_owns_a_single_class_is_suspicious_and_stays(data:
         ),
         data=data,
     )
-    said = {one.id: one.verdict for one in found.clients if one.verdict != "keep"}
-    assert said == {"client-04": "suspicious"}
+    said = {one.id: one.verdict for one in found.clients}
+    assert said["client-04"] == "suspicious"
+    assert "malicious" not in said.values()
     assert not any(one.excluded for one in found.clients)
