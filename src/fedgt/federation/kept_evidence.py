@@ -32,6 +32,10 @@ class KeptTest:
         evidence: What it adds; None where nothing could be compared.
         faults: Sets of clients with at least one in each that has broken the rules of the sums, until then.
         judged: Whose last verdict it gave.
+        together: The rounds of the tests that it was judged together with, and its own at the end; empty where it was judged
+            by itself.
+        columns: Of the evidence that it adds to theirs.
+        added: That evidence; None where it is `evidence`.
     """
 
     round: int
@@ -39,6 +43,9 @@ class KeptTest:
     evidence: SetEvidence | None
     faults: tuple[frozenset[str], ...]
     judged: frozenset[str]
+    together: tuple[int, ...] = ()
+    columns: tuple[str, ...] = ()
+    added: SetEvidence | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -71,6 +78,8 @@ def keep_test(folder: Path, step: Step, state: RunState) -> None:
         if one.round < step.round
     ]
     if screening is not None and tested:
+        several = screening.open_tests
+        joined = several is not None and several.rounds[-1] == step.round
         tests.append(
             KeptTest(
                 round=step.round,
@@ -78,6 +87,11 @@ def keep_test(folder: Path, step: Step, state: RunState) -> None:
                 evidence=screening.measured.evidence,
                 faults=state.suspicions.missing,
                 judged=here,
+                together=several.rounds if several is not None and joined and len(several.rounds) > 1 else (),
+                columns=several.clients if several is not None and joined else (),
+                added=several.evidence[-1]
+                if several is not None and joined and several.evidence[-1] is not screening.measured.evidence
+                else None,
             )
         )
     if tests:

@@ -14,6 +14,7 @@ from scipy.special import expit
 
 from fedgt.evidence import GradedDecoding
 from fedgt.federation.measure import Chosen, GroupMeans
+from fedgt.federation.open_tests import OpenTests
 from fedgt.federation.settings import DecodeSettings
 from fedgt.federation.trial import Trial
 from fedgt.federation.verdicts import Exclusion
@@ -42,6 +43,7 @@ class Look:
         standing: Whether there is a test in every round: nobody is left out who is not yet decided, but enters no model.
         error: The most that may be spent on false alarms in this test; None controls none.
         nobody: The prior probability that nobody attacks; None is that of the settings.
+        open_tests: Those before it that have left somebody undecided; None where there are none.
         features: What the first test has compared, for settings that say `auto`. How evenly clients own the classes does not
             show in late rounds, in which the model hardly moves, but they own what they owned then.
     """
@@ -55,6 +57,7 @@ class Look:
     standing: bool = False
     error: float | None = None
     nobody: float | None = None
+    open_tests: OpenTests | None = None
     features: Chosen = ""
 
     def groups(self, weights: FloatArray, grouping: Grouping, present: Collection[str]) -> list[tuple[str, ...]]:

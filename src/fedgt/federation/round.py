@@ -23,8 +23,10 @@ from fedgt.evidence import (
 )
 from fedgt.federation.checks import check_decoder, check_test
 from fedgt.federation.hearing import Hearing, heard_again
+from fedgt.federation.judgement import judge
 from fedgt.federation.look import Look
 from fedgt.federation.measure import Measured, group_means, measured, real_rows
+from fedgt.federation.open_tests import OpenTests
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
 from fedgt.federation.silence import reason_of_most
@@ -55,6 +57,7 @@ class ScreeningRound:
         missing: Sets of clients with somebody in each who is behind what is missing in the sums; see `Suspicions`.
         spoilt: The clients that were in no sum yet that could be used, because members have broken the rules.
         opened_for: Why all sums were opened, where a round may do with fewer; else empty.
+        open_tests: What a next test is added to, if this one leaves somebody undecided; with a test in every round.
         hearings: What the same sums say about clients that an earlier test has named, and that may come back.
 
     Examples:
@@ -85,6 +88,7 @@ class ScreeningRound:
     missing: tuple[frozenset[str], ...] = ()
     spoilt: frozenset[str] = frozenset()
     opened_for: str = ""
+    open_tests: OpenTests | None = None
     hearings: Mapping[str, Hearing] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
@@ -297,16 +301,27 @@ def screening_round(
     heard_in = [one for one in sums if one.group not in taken.sums.struck]
     silent = _silent(grouping, present, heard_in, faulty - seen)
     everybody = group_means(federation, sums, parameters, seats)
-    judged, means = look.judged(seats, everybody)
     here = _missing(taken.sums)
     behind = look.unexplained(here if look.standing else [*missing, *here])
-    control = partial(look.controlled, nobody=decoding.nobody)
-    found = measured(means, judged, validation, screen, decoding, earlier, heard, seed, behind, control, look.features)
+    said = judge(
+        look,
+        seats,
+        everybody,
+        validation,
+        screen,
+        decoding,
+        earlier=earlier,
+        heard=heard,
+        behind=behind,
+        round=round,
+        seed=seed,
+    )
+    judged, found = said.grouping, said.found
     last = not look.standing and (last or not found.repeatable)
     doubt = bool(faulty) or bool(behind)
-    decided = partial(exclude, judged, found.finding, decoding, silent=silent, faulty=faulty, doubt=doubt, round=round)
-    final = decided()
-    decision = final if last else decided(last=False)
+    decided = partial(exclude, judged, policies=decoding, silent=silent, faulty=faulty, doubt=doubt, round=round)
+    final = decided(found.finding)
+    decision = final if last else decided(found.finding, last=False)
     # Whoever spoils all of its sums must not be spared the test.
     spoilt = frozenset(
         one.client
@@ -324,7 +339,8 @@ def screening_round(
     if look.standing and found.finding.undecidable:
         lost = (f"round {round} is lost, the global model stays as it was: {found.finding.reason}",)
     elif not decision.halt:
-        out = look.sits_out(decision, decoding)
+        # Whoever is more likely malicious than not by this test alone sits out, whatever those before it say.
+        out = look.sits_out(decision, decoding) | look.sits_out(decided(said.alone.finding, last=False), decoding)
         kept = tuple(client for client in decision.kept if client in set(present) - out)
     combined = decoding.after_test != "negative-groups"
     updated, note = revealed_mean(federation, parameters, sums, seats, kept, clean=found.clean, combined=combined)
@@ -341,6 +357,7 @@ def screening_round(
         undecided=undecided,
         missing=here,
         spoilt=spoilt,
+        open_tests=said.open_tests,
         hearings=heard_again(
             look,
             seats,

@@ -13,6 +13,7 @@ from fedgt.errors import SpecError
 from fedgt.evidence import STORED
 from fedgt.federation.first_look import FirstLook
 from fedgt.federation.liars import Suspicions
+from fedgt.federation.open_tests import OpenTests
 from fedgt.federation.silence import Silences
 from fedgt.federation.state import RunState
 from fedgt.federation.trial import Trial
@@ -58,6 +59,7 @@ class SavedRun:
             "decided": None,
             "suspicions": Suspicions(),
             "looks": (),
+            "open_tests": None,
             "trials": {},
             "home": None,
             "safe": None,
@@ -84,7 +86,7 @@ class SavedRun:
         return found
 
 
-_CLASSES = (SavedRun, Verdict, Exclusion, Grouping, Design, Suspicions, Silences, FirstLook, Trial, *STORED)
+_CLASSES = (SavedRun, Verdict, Exclusion, Grouping, Design, Suspicions, Silences, FirstLook, Trial, OpenTests, *STORED)
 _BETWEEN = tuple(field.name for field in fields(RunState) if field.name != "ledger")
 
 

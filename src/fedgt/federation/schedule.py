@@ -144,6 +144,7 @@ class Standing:
             trials=trials,
             odd=state.odd,
             features=state.features,
+            open_tests=state.open_tests,
         )
         if state.home is None or state.grouping is None:
             return look
@@ -221,6 +222,8 @@ class Standing:
             return after
         if self.screen.roll_back and calm:
             after = replace(after, safe=(state.round, state.parameters))
+        # A test that could not be added leaves those before it open.
+        tests = screening.open_tests or state.open_tests
         evidence = screening.measured.evidence
         heard = evidence is not None
         odd = {one.client for one in screening.exclusion.verdicts if one.verdict == "suspicious"}
@@ -228,6 +231,7 @@ class Standing:
             after,
             # A first test that says nothing is none: its policies and its share of the false alarms are for the next one.
             tests=state.tests + int(heard),
+            open_tests=tests if screening.undecided and not screening.exclusion.halt else None,
             odd=frozenset(odd) if heard and not state.tests else state.odd,
             features=chosen(evidence) if evidence is not None and not state.tests else state.features,
         )

@@ -8,6 +8,7 @@ from typing import Literal
 from fedgt.federation.first_look import FirstLook
 from fedgt.federation.liars import Suspicions
 from fedgt.federation.measure import Chosen
+from fedgt.federation.open_tests import OpenTests
 from fedgt.federation.round import ScreeningRound
 from fedgt.federation.silence import Silences
 from fedgt.federation.sums import RoundResult
@@ -43,6 +44,7 @@ class RunState:
         waiting: Who does not train until a test hears it.
         odd: With a test in every round: whom the first one found suspicious.
         features: With a test in every round: what the first one has compared; empty before it.
+        open_tests: With a test in every round: the last ones, while they leave somebody undecided; else None.
         looks: With tests on suspicion: what the first sums of earlier rounds have shown, the latest last.
         refused: With tests on suspicion: how often somebody has left when more sums were asked for, and the last round that
             opens all sums at once for that.
@@ -82,6 +84,7 @@ class RunState:
     waiting: frozenset[str] = frozenset()
     odd: frozenset[str] = frozenset()
     features: Chosen = ""
+    open_tests: OpenTests | None = None
     looks: tuple[FirstLook, ...] = ()
     refused: tuple[int, int] = (0, 0)
     trials: Mapping[str, Trial] = field(default_factory=lambda: MappingProxyType({}))

@@ -5,16 +5,19 @@ whose verdict it gave is compared with the record.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fedgt.design import from_matrix
 from fedgt.errors import FedGTError
+from fedgt.evidence import GradedDecoding
 from fedgt.federation import Exclusion, exclude, from_posterior
-from fedgt.federation.kept_evidence import KeptEvidence
+from fedgt.federation.kept_evidence import KeptEvidence, KeptTest
 from fedgt.federation.look import Look
 from fedgt.federation.measure import suspects
+from fedgt.federation.open_tests import OpenTests, both_ways
 from fedgt.federation.schedule import Standing
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
 from fedgt.grouping import Grouping
@@ -61,6 +64,7 @@ def _compared(
     rounds = result["rounds_planned"] or len(result["rounds"])
     every = Standing.of(screen, decoding, rounds=rounds, tested=True, secret=0)  # nothing is drawn again
     told, known = 0, 0
+    looks: dict[int, Look] = {}
     largest, wrong, other = 0.0, [], []
     for test, row in zip(tests, rows, strict=True):
         clients = test.clients
@@ -74,8 +78,14 @@ def _compared(
         told, known = told + len(here), len(test.faults)
         faults = np.array([[client in one for client in clients] for one in missing], dtype=np.bool_)
         settings = look.settings(decoding)
+        looks[test.round] = look
+        several = _open_tests(test, tests)
         found = suspects(evidence, len(clients), screen=screen, decoding=settings, faults=faults)
         found = look.controlled(found, settings.nobody)
+        if several is not None:
+            first = looks[several.rounds[0]]
+            together = partial(_together, several, first, screen, first.settings(decoding))
+            found = both_ways(found, several, clients, together)
         matrix = np.array([[client in group for client in clients] for group in row["groups"]], dtype=np.uint8)
         grouping = Grouping(design=from_matrix(matrix, name=row["design"]), clients=clients)
         everybody = dict.fromkeys(clients, 1)  # who was in no sum is told apart by its recorded verdict
@@ -107,6 +117,25 @@ def _compared(
             largest,
         )
     return "same", "deciding the kept evidence again gives the same posteriors and the same verdicts", largest
+
+
+def _open_tests(test: KeptTest, tests: Sequence[KeptTest]) -> OpenTests | None:
+    """The tests that one was judged together with, with itself; None if it was judged alone."""
+    if not test.together:
+        return None
+    by_round = {one.round: one for one in tests}
+    evidence = [
+        by_round[round].evidence if by_round[round].added is None else by_round[round].added for round in test.together
+    ]
+    return OpenTests(
+        clients=test.columns, evidence=tuple(one for one in evidence if one is not None), rounds=test.together
+    )
+
+
+def _together(tests: OpenTests, look: Look, screen: ScreenSettings, decoding: DecodeSettings) -> GradedDecoding:
+    return look.controlled(
+        suspects(tests.evidence, len(tests.clients), screen=screen, decoding=decoding), decoding.nobody
+    )
 
 
 def _number(value: Any) -> float:
