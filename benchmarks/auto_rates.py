@@ -4,7 +4,7 @@
 
 Seeds 300 to 309 if none are given, from 700 on for 25 and 50 clients; none of them was looked at while a constant was
 chosen. Label flips by nobody, by a fifth and by a third of the clients, in four rounds, of which up to three are tests. Of 25
-and 50 clients a tenth and a fifth attack. Rows go to docs/results/auto_rates.csv (resumable); the table is printed.
+and 50 clients a tenth and a fifth attack. Rows go to docs/results/auto_rates.csv (resumable); a table is printed.
 """
 
 from pathlib import Path

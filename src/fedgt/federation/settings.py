@@ -288,8 +288,8 @@ class DecodeSettings(Options):
     max_malicious: int | None = Field(
         None,
         ge=0,
-        description="n_m^max itself; if it is not given, graded evidence takes any minority of up to 21 clients, (n - 1) / 2, "
-        "and 8 of more.",
+        description="n_m^max itself; if it is not given, graded evidence takes any minority of up to 21 clients, and 8 of "
+        "more.",
     )
     on_undecidable: OnUndecidable = Field(
         "stop", description="What happens when no group is clean, or everybody is flagged."
