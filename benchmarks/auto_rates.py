@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 python benchmarks/auto_rates.py [first seed] [last seed]
 
 Seeds 300 to 309 if none are given, from 700 on for 25 and 50 clients; none of them was looked at while a constant was
-chosen. Label flips by nobody, by a fifth and by a third of the clients, in four rounds, of which up to three are tests. Of 25
-and 50 clients a tenth and a fifth attack. Rows go to docs/results/auto_rates.csv (resumable); a table is printed.
+chosen. Label flips by nobody, by a fifth and by a third of the clients, in four rounds, of which up to three are tests. Of
+25 and 50 clients a tenth and a fifth attack. Rows go to docs/results/auto_rates.csv (resumable), and the table is printed.
 """
 
 from pathlib import Path
@@ -18,8 +18,8 @@ FEDERATIONS = (
     (8, 3, (5, 3), 300, 309),
     (12, 4, (5, 3), 300, 309),
     (16, 4, (5, 3), 300, 309),
-    (25, 6, (10, 5), 700, 705),
-    (50, 6, (10, 5), 700, 702),
+    (25, 6, (10, 5), 700, 702),
+    (50, 6, (10, 5), 700, 701),
 )
 """(clients, r, one of how many attacks, the first and the last seed)."""
 
