@@ -1,11 +1,14 @@
-"""Exact search over all sets of malicious clients, for evidence that can only score whole sets (`SetEvidence`)."""
+"""A posterior from evidence that can only score whole sets of malicious clients (`SetEvidence`).
+
+All sets are scored as long as there are a million at most: every minority of 21 clients. Of more, small ones are scored all,
+larger ones are searched for, and the rest is sampled (`grown_sets`).
+"""
 
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from math import comb
 
 import numpy as np
@@ -14,11 +17,16 @@ from fedgt.decode.compiled import count_log_weights
 from fedgt.decode.priors import CountPrior, Prior, log_or_minus_infinity
 from fedgt.decode.ranked import RankedSet
 from fedgt.defaults import NOBODY
-from fedgt.errors import ContradictoryOutcomesError, DesignError, ShapeError, SpecError
+from fedgt.errors import ContradictoryOutcomesError, ShapeError, SpecError
+from fedgt.evidence.grown_sets import Among, Piece, grown_sets
 from fedgt.types import BoolArray, FloatArray, IntArray, SetEvidence, frozen
 
-MAX_SETS = 20_000_000
-"""As many sets are scored at most."""
+MAX_SETS = 1 << 20
+"""As many sets are scored one by one at most; of more, the best ones are searched for."""
+
+_SMALL_SETS = 100_000
+"""As many small ones are scored then."""
+
 _BATCH = 1 << 16
 _MOST_THREADS = 4  # each holds a batch and some ten numbers a set
 _TIE = 1e-9
@@ -26,12 +34,12 @@ _SMALL = 1e-280
 
 
 def largest_scored(clients: int, *, most: int = MAX_SETS) -> int:
-    """The largest q such that there are no more sets of at most q of so many clients: 8 of 30, 6 of 50 by default.
+    """The largest q such that there are no more sets of at most q of so many clients: 6 of 30, 4 of 50 by default.
 
     Examples:
         >>> from fedgt.evidence import largest_scored
         >>> largest_scored(15), largest_scored(30), largest_scored(50)
-        (15, 8, 6)
+        (15, 6, 4)
     """
     total, size = 1, 0
     while size < clients and total + comb(clients, size + 1) <= most:
@@ -51,6 +59,8 @@ class SetPosterior:
         best: The most probable sets, most probable first.
         tied: How many sets are as probable as the best one (within 1e-9 nats).
         sets: How many sets were scored.
+        all_scored: Whether these are all. If not, a few hundred of each large size were found by search and count exactly,
+            and the others count by a sample.
 
     Examples:
         >>> import numpy as np
@@ -69,6 +79,7 @@ class SetPosterior:
     best: tuple[RankedSet, ...]
     tied: int
     sets: int
+    all_scored: bool = True
 
 
 def sparse_prior(clients: int, largest: int, *, nobody: float = NOBODY) -> CountPrior:
@@ -100,8 +111,9 @@ def decode_sets(
     largest: int | None = None,
     best: int = 10,
     beside: Sequence[int] = (),
+    seed: int = 0,
 ) -> SetPosterior:
-    """Score every set of at most `largest` clients, in batches.
+    """Score the sets of at most `largest` clients, in batches: all of them up to a million, the most probable of more.
 
     Args:
         evidence: Scores sets.
@@ -110,10 +122,10 @@ def decode_sets(
         largest: The largest number of malicious clients considered; all, or the prior's n_max, when not given.
         best: How many of the most probable sets to return.
         beside: Clients that are malicious for another reason: they and the set are at most `largest` together.
+        seed: Where there are more than a million sets: draws those that stand for the sets that were not found.
 
     Raises:
         ShapeError: If the prior does not fit, or the evidence does not answer for each set.
-        DesignError: If there are more than 20 million sets.
         ContradictoryOutcomesError: If every set is impossible.
 
     Examples:
@@ -140,18 +152,12 @@ def decode_sets(
     known = len(set(beside))
     if known > limit or not set(beside) <= set(range(clients)):
         raise ShapeError(f"sets beside {list(beside)}: at most {limit} different ones of {clients} clients are needed")
-    total_sets = sum(comb(clients - known, q) for q in range(limit - known + 1)) * 2**known
-    if total_sets > MAX_SETS:
-        raise DesignError(
-            f"{total_sets} sets of at most {limit} of {clients} clients; at most {MAX_SETS} can be scored one by one: lower "
-            "the largest number of malicious clients"
-        )
-    batches = partial(_sets_beside, clients, limit, beside)
-    found = _scored(evidence, batches(), clients, prior, limit, best, each_client=False)
+    pieces, all_scored = _pieces_of(evidence, clients, prior, limit, beside, seed)
+    found = _scored(pieces(), clients, limit, best, each_client=False)
     if found.scale == -np.inf:
         raise ContradictoryOutcomesError("every set of malicious clients is impossible under this evidence and prior")
     if found.vanished:  # some client's total is hundreds of nats below the best set: a scale of its own for each
-        found = _scored(evidence, batches(), clients, prior, limit, best, each_client=True)
+        found = _scored(pieces(), clients, limit, best, each_client=True)
     mass = float(found.by_count.sum())
     return SetPosterior(
         log_odds=frozen(found.logs[0] - found.logs[1], np.float64),
@@ -165,7 +171,8 @@ def decode_sets(
             if score > -np.inf
         ),
         tied=found.tied,
-        sets=total_sets,
+        sets=found.sets,
+        all_scored=all_scored,
     )
 
 
@@ -180,51 +187,70 @@ class _Totals:
     tied: int
     top_scores: FloatArray
     top_sets: BoolArray
+    sets: int
 
 
-def _scored(
-    evidence: SetEvidence,
-    batches: Iterator[tuple[int, BoolArray]],
-    clients: int,
-    prior: Prior,
-    limit: int,
-    best: int,
-    *,
-    each_client: bool,
-) -> _Totals:
-    scale, tied = -np.inf, 0
+def _pieces_of(
+    evidence: SetEvidence, clients: int, prior: Prior, limit: int, beside: Sequence[int], seed: int
+) -> tuple[Callable[[], Iterator[Piece]], bool]:
+    """What yields the scored sets, as often as it is called, and whether these are all."""
+
+    def scored(batches: Iterator[tuple[int, BoolArray]]) -> Iterator[Piece]:
+        for size, sets, likelihood in _by_threads(evidence, batches):
+            yield Piece(size, sets, likelihood + _log_prior_of(sets, size, prior, clients))
+
+    known = len(set(beside))
+    if sum(comb(clients - known, q) for q in range(limit - known + 1)) * 2**known <= MAX_SETS:
+        return lambda: scored(_sets_beside(clients, limit, beside)), True
+    among = Among(clients=clients, largest=limit, beside=np.array(sorted(set(beside)), dtype=np.int64))
+    few = min(limit, largest_scored(clients, most=_SMALL_SETS))
+    small = ((size, sets[among.holds(sets)]) for size, sets in all_sets(clients, few))
+
+    def score(size: int, sets: BoolArray) -> FloatArray:
+        pieces = [sets[start : start + _BATCH] for start in range(0, len(sets), _BATCH)]
+        return np.concatenate([one.scores for one in scored((size, piece) for piece in pieces)])
+
+    searched = list(
+        grown_sets(
+            scored((size, sets) for size, sets in small if len(sets)), score, among, rng=np.random.default_rng(seed)
+        )
+    )
+    return lambda: iter(searched), False
+
+
+def _scored(pieces: Iterator[Piece], clients: int, limit: int, best: int, *, each_client: bool) -> _Totals:
+    scale, highest, tied, count = -np.inf, -np.inf, 0, 0
     sums = np.zeros((2, clients))  # of benign, of malicious
     logs = np.full((2, clients), -np.inf)
     possible = np.zeros((2, clients), dtype=np.bool_)
     by_count = np.zeros(limit + 1)
     top_scores, top_sets = np.empty(0), np.empty((0, clients), dtype=np.bool_)
-    for q, sets, likelihood in _by_threads(evidence, batches):
-        if likelihood.shape != (len(sets),) or not (likelihood < np.inf).all():
-            raise ShapeError(
-                f"the evidence scored {len(sets)} sets with shape {likelihood.shape}, NaN or inf; one log-likelihood each "
-                "is needed, finite or -inf"
-            )
-        scores = likelihood + _log_prior_of(sets, q, prior, clients)
-        peak = float(scores.max())
+    for q, sets, scores, times in pieces:
+        count += len(sets)
+        peak = float(scores.max()) + times
         if peak > scale:
             factor = np.exp(scale - peak) if np.isfinite(scale) else 0.0
             sums, by_count = sums * factor, by_count * factor
-            tied = tied if scale >= peak - _TIE else 0
             scale = peak
         if scale == -np.inf:
             continue
-        weights = np.exp(scores - scale)
+        weights = np.exp(scores + times - scale)
         by_count[q] += float(weights.sum())
-        tied += int((scores >= scale - _TIE).sum())
         members = sets.astype(np.float64)  # a product of floats is the fast one
         if each_client:
             for side, member in enumerate((~sets, sets)):
-                logs[side] = np.logaddexp(logs[side], _column_log_sums(scores, member))
+                logs[side] = np.logaddexp(logs[side], _column_log_sums(scores + times, member))
         else:
             sums[1] += weights @ members
             sums[0] += weights @ np.subtract(1.0, members, out=members)
             seen = sets[scores > -np.inf]
             possible |= np.stack([~seen.all(axis=0), seen.any(axis=0)])
+        if times:
+            continue
+        if float(scores.max()) > highest:
+            tied = tied if highest >= float(scores.max()) - _TIE else 0
+            highest = float(scores.max())
+        tied += int((scores >= highest - _TIE).sum())
         worthy = np.flatnonzero(scores >= (top_scores[-1] if len(top_scores) == best > 0 else -np.inf))
         joined = np.concatenate([top_scores, scores[worthy]])
         order = np.argsort(-joined, kind="stable")[:best]
@@ -237,6 +263,7 @@ def _scored(
         tied=tied,
         top_scores=top_scores,
         top_sets=top_sets,
+        sets=count,
     )
 
 
@@ -251,9 +278,18 @@ def _by_threads(
             waiting.append((q, sets, pool.submit(evidence.log_likelihood, sets)))
             if len(waiting) > workers:
                 ready, those, scores = waiting.popleft()
-                yield ready, those, scores.result()
+                yield ready, those, _checked(scores.result(), those)
         for ready, those, scores in waiting:
-            yield ready, those, scores.result()
+            yield ready, those, _checked(scores.result(), those)
+
+
+def _checked(likelihood: FloatArray, sets: BoolArray) -> FloatArray:
+    if likelihood.shape != (len(sets),) or not (likelihood < np.inf).all():
+        raise ShapeError(
+            f"the evidence scored {len(sets)} sets with shape {likelihood.shape}, NaN or inf; one log-likelihood each "
+            "is needed, finite or -inf"
+        )
+    return likelihood
 
 
 def _column_log_sums(scores: FloatArray, member: BoolArray) -> FloatArray:

@@ -13,6 +13,7 @@ from fedgt.federation.next_rows import next_rows
 from fedgt.federation.participants import Federation
 from fedgt.federation.redraw import Room, keep_promise_together, redrawn, reserved_rows, told_apart
 from fedgt.grouping import Grouping
+from fedgt.secagg import quorum
 from fedgt.types import BoolArray, FloatArray
 
 _FEWEST_ROWS = 3
@@ -96,6 +97,7 @@ def further_design(
             rows=groups,
             allowed=allowed,
             weights=weights,
+            fewest=quorum(len(clients), colluders=federation.sums.colluders),
             rng=rng,
         )
     if chosen is not None:

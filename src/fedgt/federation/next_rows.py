@@ -5,9 +5,11 @@ most n - r + 1 independent rows. The new rows are judged by the sets of clients 
 of them that the new sums move along clearly different lines can be told apart.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import combinations
 from math import comb
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +22,15 @@ from fedgt.types import BoolArray, FloatArray
 _ANGLE = 0.1
 """Squared sine between two lines from which they count as clearly different."""
 
-_DRAWS_PER_ROW = 40
+_DRAWS_PER_ROW, _PROVED_PER_ROW = 40, 10
+"""Groups that are drawn for a row; fewer where each is proved, which takes some 50 milliseconds."""
 
 _HOPELESS = 3
 """Blocks that all broke the promise before the search gives up: where rows can be had, most draws have them."""
 
-_MOST_SUPPORTS = 10_000
-"""Sets of privacy - 1 clients up to which rows are sifted by all of them at once, in floating point."""
+_MOST_SUPPORTS, _FEW_SUPPORTS = 60_000, 10_000
+"""Sets of privacy - 1 clients up to which rows are sifted by all of them at once, in floating point: near the bound, where
+most groups are refused, and elsewhere."""
 
 _OUTSIDE = 1e-9
 """Squared sine from which a vector is outside a subspace; what is let through is checked exactly."""
@@ -42,6 +46,7 @@ def next_rows(
     candidates: int = 20,
     allowed: npt.ArrayLike | None = None,
     weights: npt.ArrayLike | None = None,
+    fewest: int = 0,
     rng: np.random.Generator,
 ) -> Design | None:
     """Choose who shares a group in another test round.
@@ -55,6 +60,7 @@ def next_rows(
         candidates: How many blocks of rows to draw and compare.
         allowed: bool[clients], who may take part; everybody if not given.
         weights: float[clients], the real weight of each client in a sum; equal if not given.
+        fewest: So many of those who may take part must be in some group, or all of them: a quorum, where groups are agreed.
         rng: Draws them; equal generators give equal rows.
 
     Returns:
@@ -78,21 +84,31 @@ def next_rows(
     held = minimum_support(old, enough=privacy)
     if len(open_sets) < 2 or rows < 3 or (held is not None and held.lower < privacy):
         return None
+    least = min(fewest, int(able.sum()))
+    if not _bounded(old, privacy) and not _sifted(old, weight, privacy):
+        # Far from the bound most groups keep the promise: the best of many are proved, not each one.
+        free = [_draw(old, weight, able, privacy=privacy, rows=rows, rng=rng, proved=False) for _ in range(candidates)]
+        blocks = [one for one in free if one is not None and int(one.any(axis=0).sum()) >= least]
+        blocks.sort(key=lambda one: confusion(one * weight, open_sets, chances))
+        for one in blocks[:_HOPELESS]:
+            if keeps_promise(np.vstack([old, one * weight]), privacy):
+                return _named(one)
     best: tuple[float, FloatArray] | None = None
     for drawn in range(candidates):
         if drawn == _HOPELESS and best is None:
             break
         block = _draw(old, weight, able, privacy=privacy, rows=rows, rng=rng)
-        if block is None:
+        if block is None or int(block.any(axis=0).sum()) < least:
             continue
         cost = confusion(block * weight, open_sets, chances)
         if (best is None or cost < best[0]) and keeps_promise(np.vstack([old, block * weight]), privacy):
             best = cost, block
-    if best is None:
-        return None
-    return Design(
-        matrix=best[1].astype(np.uint8), name=f"next-rows-{clients}x{len(best[1])}", source="chosen by posterior"
-    )
+    return None if best is None else _named(best[1])
+
+
+def _named(block: FloatArray) -> Design:
+    groups, clients = block.shape
+    return Design(matrix=block.astype(np.uint8), name=f"next-rows-{clients}x{groups}", source="chosen by posterior")
 
 
 def confusion(rows: FloatArray, sets: BoolArray, probabilities: FloatArray) -> float:
@@ -128,13 +144,23 @@ def drawn_row(
         rng: Draws the group.
     """
     sizes = privacy, max(privacy, int(0.7 * len(available)))
-    return _keeping(held, weight, available, sizes=sizes, privacy=privacy, rng=rng)
+    return _drawn(_test_of(held, weight, privacy), available, held.shape[1], sizes, rng)
 
 
 def _draw(
-    old: FloatArray, weight: FloatArray, able: BoolArray, *, privacy: int, rows: int, rng: np.random.Generator
+    old: FloatArray,
+    weight: FloatArray,
+    able: BoolArray,
+    *,
+    privacy: int,
+    rows: int,
+    rng: np.random.Generator,
+    proved: bool = True,
 ) -> FloatArray | None:
-    """float64[3 to rows, clients] of 0 and 1: random groups that keep the promise together with the old rows."""
+    """float64[3 to rows, clients] of 0 and 1: random groups that keep the promise together with the old rows, if proved.
+
+    No group is a combination of the others: the same one again would have nothing to be compared with.
+    """
     available = np.flatnonzero(able)
     smallest, largest = privacy, max(privacy, int(0.7 * len(available)))
     if len(available) <= privacy:
@@ -142,7 +168,8 @@ def _draw(
     block: list[FloatArray] = []
     held = old
     for _ in range(rows):
-        row = _keeping(held, weight, available, sizes=(smallest, largest), privacy=privacy, rng=rng)
+        test = _test_of(held, weight, privacy) if proved else _ANY_ROW
+        row = _drawn(test, available, held.shape[1], (smallest, largest), rng, apart=np.array(block))
         if row is None:
             break
         block.append(row)
@@ -150,32 +177,74 @@ def _draw(
     return np.array(block) if len(block) >= 3 else None
 
 
-def _keeping(
-    held: FloatArray,
-    weight: FloatArray,
+class _Test(NamedTuple):
+    """What says whether a row keeps the promise beside those that are held, and how many rows are worth trying."""
+
+    passes: Callable[[FloatArray], bool]
+    draws: int = _DRAWS_PER_ROW
+
+
+_ANY_ROW = _Test(lambda _: True)
+
+
+def _drawn(
+    test: _Test,
     available: npt.NDArray[np.int64],
-    *,
+    clients: int,
     sizes: tuple[int, int],
-    privacy: int,
     rng: np.random.Generator,
+    *,
+    apart: FloatArray | None = None,
 ) -> FloatArray | None:
-    sieve = _sieve((held / weight).tobytes(), held.shape, privacy) if sieved(weight, privacy) else None
-    for _ in range(_DRAWS_PER_ROW):
-        row = np.zeros(held.shape[1])
+    """float64[clients] of 0 and 1: a random group that passes, and is no combination of those it is to be apart from."""
+    for _ in range(test.draws):
+        row = np.zeros(clients)
         row[rng.choice(available, int(rng.integers(sizes[0], sizes[1] + 1)), replace=False)] = 1.0
-        if sieve.passes(row) if sieve is not None else keeps_promise(np.vstack([held, row * weight]), privacy):
+        repeats = apart is not None and len(apart) and np.linalg.matrix_rank(np.vstack([apart, row])) <= len(apart)
+        if not repeats and test.passes(row):
             return row
     return None
 
 
+def _test_of(held: FloatArray, weight: FloatArray, privacy: int) -> _Test:
+    """At the bound, or with few small sets, up to rounding, which is fast; else by proof."""
+    if _bounded(held, privacy):
+        outside = _outside(held) * weight
+        return _Test(
+            lambda row: float(np.square(outside @ row).sum()) <= _OUTSIDE * float(np.square(row * weight).sum())
+        )
+    if _sifted(held, weight, privacy):
+        return _Test(_sieve((held / weight).tobytes(), held.shape, privacy).passes)
+    return _Test(lambda row: keeps_promise(np.vstack([held, row * weight]), privacy), _PROVED_PER_ROW)
+
+
+def _bounded(held: FloatArray, privacy: int) -> bool:
+    """Whether only combinations of these rows can be added: no more independent sums promise as much (Singleton)."""
+    return len(_outside(held)) < privacy
+
+
+def _outside(held: FloatArray) -> FloatArray:
+    """float64[clients - rank, clients]: an orthonormal basis of what is orthogonal to these rows."""
+    _, scale, right = np.linalg.svd(held)
+    return right[int((scale > _OUTSIDE * scale.max(initial=0.0)).sum()) :]
+
+
 def sieved(weight: FloatArray, privacy: int) -> bool:
-    """Whether rows are tried against all small sets at once, which is fast; else each is proved.
+    """Whether rows are tried against all small sets at once, which is fast; else each takes longer, or is proved.
 
     Args:
         weight: float64[clients], of each client in a sum.
         privacy: The promised r.
     """
-    return privacy > 1 and comb(len(weight), privacy - 1) <= _MOST_SUPPORTS and bool((weight > 0).all())
+    return _listed(weight, privacy, _FEW_SUPPORTS)
+
+
+def _sifted(held: FloatArray, weight: FloatArray, privacy: int) -> bool:
+    return _listed(weight, privacy, _MOST_SUPPORTS if len(_outside(held)) < 2 * privacy else _FEW_SUPPORTS)
+
+
+def _listed(weight: FloatArray, privacy: int, most: int) -> bool:
+    return privacy > 1 and comb(len(weight), privacy - 1) <= most and bool((weight > 0).all())
 
 
 def keeps_promise(rows: FloatArray, privacy: int) -> bool:
@@ -199,8 +268,7 @@ class _Sieve:
     def __init__(self, held: FloatArray, privacy: int) -> None:
         """Prepare the spans of all sets of privacy - 1 clients."""
         clients = held.shape[1]
-        _, scale, right = np.linalg.svd(held)
-        self._null = right[int((scale > _OUTSIDE * scale.max(initial=0.0)).sum()) :]
+        self._null = _outside(held)
         chosen = np.array(list(combinations(range(clients), privacy - 1)), dtype=np.int64)
         left, size, _ = np.linalg.svd(self._null[:, chosen].transpose(1, 0, 2), full_matrices=False)
         # The held rows keep the promise, but columns may still depend on each other within rounding.

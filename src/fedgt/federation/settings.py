@@ -75,6 +75,10 @@ Schedule = Literal["auto", "first", "every-round", "on-suspicion"]
 the same sums; the global model is made after the verdict, without whoever is named. `on-suspicion`: the same, but a round
 begins with a few of these sums, and the others are opened only if something is not as it was in the rounds before."""
 
+EVERY_MINORITY, MOST_BY_DEFAULT = 21, 8
+"""Up to so many clients every minority may be malicious, and all sets are scored, a million at most. Of more clients so many
+may be, if nobody says otherwise: large sets explain by chance what honest clients differ by (decision 0044)."""
+
 MOST_SETS_BY_MARGINS = 300_000
 """Sets that are scored by margins, at some 60 microseconds each."""
 
@@ -284,8 +288,8 @@ class DecodeSettings(Options):
     max_malicious: int | None = Field(
         None,
         ge=0,
-        description="n_m^max itself; if it is not given, graded evidence takes a minority, (n - 1) / 2, or as many as can "
-        "be searched.",
+        description="n_m^max itself; if it is not given, graded evidence takes any minority of up to 21 clients, and 8 of "
+        "more.",
     )
     on_undecidable: OnUndecidable = Field(
         "stop", description="What happens when no group is clean, or everybody is flagged."
@@ -342,7 +346,7 @@ class DecodeSettings(Options):
             raise SpecError(f"decode.after_test = 'negative-groups' is not for {binary}")
 
     def largest_graded(self, clients: int, features: Features = "auto", *, by_margins: bool = False) -> int:
-        """The most malicious clients that graded evidence considers: a minority that can be searched, and one at least.
+        """The most malicious clients that graded evidence considers: as asked for, else a minority (`MOST_BY_DEFAULT`).
 
         Args:
             clients: n.
@@ -352,16 +356,13 @@ class DecodeSettings(Options):
         Raises:
             SpecError: If a larger number was asked for than can be searched.
         """
-        searched = largest_scored(clients, most=MOST_SETS_BY_MARGINS)
-        if features != "margins":
-            most, searched = searched, largest_scored(clients)
-            if by_margins:
-                return min(most, self.largest_graded(clients, features))
-        if self.max_malicious is None:
-            return max(1, min((clients - 1) // 2, searched))
-        if self.max_malicious > searched:
+        fewer = largest_scored(clients, most=MOST_SETS_BY_MARGINS)
+        searched = fewer if features == "margins" else clients
+        if self.max_malicious is not None and self.max_malicious > searched:
             raise SpecError(
-                f"at most {self.max_malicious} malicious clients of {clients} are more sets than can be scored one by one; "
-                f"at most {searched} can be searched: lower decode.max_malicious"
+                f"at most {self.max_malicious} malicious clients of {clients}: at most {searched} can be searched: lower "
+                "decode.max_malicious"
             )
-        return max(1, self.max_malicious)
+        minority = (clients - 1) // 2 if clients <= EVERY_MINORITY else MOST_BY_DEFAULT
+        asked = minority if self.max_malicious is None else self.max_malicious
+        return max(1, min(asked, fewer) if by_margins or features == "margins" else asked)

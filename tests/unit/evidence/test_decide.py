@@ -189,19 +189,20 @@ def test_the_sparse_prior_gives_half_to_nobody_and_refuses_what_is_no_probabilit
         decode_graded([], clients=15, largest=7, beta=2.0)
 
 
-@pytest.mark.parametrize(("clients", "considered"), [(2, 1), (15, 7), (30, 8), (50, 6)])
-def test_a_minority_is_considered_as_far_as_it_can_be_searched(clients: int, considered: int) -> None:
+@pytest.mark.parametrize(("clients", "considered"), [(2, 1), (15, 7), (21, 10), (22, 8), (50, 8)])
+def test_every_minority_of_21_clients_is_considered_and_eight_of_more(clients: int, considered: int) -> None:
     assert DecodeSettings().largest_graded(clients) == considered
-    if clients > 15:
+    assert DecodeSettings(max_malicious=12).largest_graded(25) == 12
+    if clients <= 21:
         assert sum(comb(clients, q) for q in range(considered + 1)) <= MAX_SETS
-        assert sum(comb(clients, q) for q in range(considered + 2)) > MAX_SETS
 
 
-def test_more_attackers_than_can_be_searched_are_refused_before_the_first_round() -> None:
-    with pytest.raises(SpecError, match="at most 8 can be searched"):
-        DecodeSettings(max_malicious=9).largest_graded(30)
-    spec = make_spec({"privacy": 4, "federation": {"clients": 30}, "decode": {"max_malicious": 12}})
-    with pytest.raises(SpecError, match=r"at most 8 can be searched: lower decode\.max_malicious"):
+def test_more_attackers_than_clients_or_than_margins_can_tell_are_refused_before_the_first_round() -> None:
+    with pytest.raises(SpecError, match=r"at most 31 malicious clients of 30: at most 30 can be searched"):
+        DecodeSettings(max_malicious=31).largest_graded(30)
+    margins = {"screen": {"features": "margins"}, "decode": {"max_malicious": 12}}
+    spec = make_spec({"privacy": 4, "federation": {"clients": 30}, **margins})
+    with pytest.raises(SpecError, match=r"at most 5 can be searched: lower decode\.max_malicious"):
         simulate(spec)
 
 
