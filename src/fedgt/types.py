@@ -313,6 +313,18 @@ class ExplainingEvidence(BoundedEvidence, Protocol):
         ...
 
 
+class EnergyEvidence(SetEvidence, Protocol):
+    """Evidence about clients that push each for itself, with the energy that each puts into its groups."""
+
+    def energies(self) -> FloatArray:
+        """float64[clients]: the energy of each client's push, in units of all that is seen."""
+        ...
+
+    def stands_out(self) -> bool:
+        """Whether some client has far more energy than most."""
+        ...
+
+
 @runtime_checkable
 class LayeredEvidence(ExplainingEvidence, Protocol):
     """Evidence from which the part that one set explains can be taken away, to ask whether there is a second attack."""
@@ -334,6 +346,17 @@ class LayeredEvidence(ExplainingEvidence, Protocol):
     @property
     def evenly_owned(self) -> bool:
         """Whether no other evidence is needed: clients own the classes evenly, or suspects go where no honest one does."""
+        ...
+
+    def could_be_sent(self, suspects: BoolArray, aside: BoolArray) -> bool | None:
+        """Whether honest clients could send what bool[clients] seem to have sent, with bool[clients] set aside.
+
+        None where that is not known, or does not matter.
+        """
+        ...
+
+    def apart(self) -> "EnergyEvidence | None":
+        """Evidence about clients that push each in a direction of its own; None where there is none."""
         ...
 
     def aside(self, attackers: BoolArray) -> BoundedEvidence | None:

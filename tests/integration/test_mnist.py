@@ -72,3 +72,33 @@ def test_an_honest_client_that_owns_a_single_class_is_suspicious_and_stays(data:
     assert said["client-04"] == "suspicious"
     assert "malicious" not in said.values()
     assert not any(one.excluded for one in found.clients)
+
+
+def _flips(*pairs: tuple[int, int]) -> dict[str, Any]:
+    each = [{"kind": "label-flip", "source": s, "target": t, "malicious": 1} for s, t in pairs]
+    return {**each[0], "further": each[1:]}
+
+
+@pytest.mark.slow
+@pytest.mark.needs_mnist
+@pytest.mark.parametrize(
+    "attack",
+    [
+        {"source": 1, "target": 7, "malicious": 3, "further": [{"kind": "label-permutation", "malicious": 2}]},
+        _flips((1, 7), (0, 6), (2, 5)),
+        {"kind": "gaussian", "malicious": 5},
+        {"kind": "gaussian", "malicious": 3, "further": [{"kind": "label-permutation", "malicious": 2}]},
+    ],
+    ids=["flip-and-permutation", "a-pair-of-labels-each", "noise", "noise-and-permutation"],
+)
+def test_attackers_who_do_not_all_do_the_same_are_named_and_nobody_else(
+    data: ImageData, attack: dict[str, Any]
+) -> None:
+    """They make the classes look unevenly owned; without them they are owned evenly (decision 0043)."""
+    more = {"screen": {"schedule": "first"}, "federation": {"rounds": 1}}
+    found = run(
+        make_spec({"seed": 930_001, "privacy": 4, "data": {"name": "mnist"}, "attack": attack, **more}), data=data
+    )
+    assert {one.id for one in found.clients if one.excluded} == {
+        one.id for one in found.clients if one.truth == "malicious"
+    }

@@ -41,6 +41,12 @@ class Table:
     def confirmed(self, sets: BoolArray, aside: BoolArray) -> FloatArray:
         return np.full(len(sets), np.nan)
 
+    def could_be_sent(self, suspects: BoolArray, aside: BoolArray) -> None:
+        return None
+
+    def apart(self) -> None:
+        return None
+
     def two_lines(self) -> float:
         return 0.0
 

@@ -5,6 +5,7 @@ Pure functions on arrays. `graded_screen` compares the groups by features, `by_m
 """
 
 from fedgt.evidence.acquittal import FaultEvidence, acquitted
+from fedgt.evidence.apart import ApartEvidence
 from fedgt.evidence.by_margins.compare_margins import margin_screen
 from fedgt.evidence.by_margins.honest_account import HonestAccount, class_products
 from fedgt.evidence.by_margins.hypotheses import FEWEST_CLASSES, Hypothesis, class_steps
@@ -47,6 +48,7 @@ __all__ = [
     "SIGNIFICANT",
     "SOMEBODY",
     "STORED",
+    "ApartEvidence",
     "Contrasts",
     "Damage",
     "FaultEvidence",

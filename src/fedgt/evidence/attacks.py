@@ -3,17 +3,28 @@
 Who is known to attack is set aside before anybody else is looked for. An attack that pushes along another line shows in what
 the known ones leave: in other rows of the layer, or beside their line. Two attacks of equal strength may leave no set that
 explains the strongest line; then pairs of sets are searched by turns, each set the most probable one given the other.
+
+Clients may also push each in a direction of its own (`apart`): then each of them is an attack by itself.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import comb, log
 
 import numpy as np
 
 from fedgt.decode.ranked import RankedSet
 from fedgt.evidence.sets import SetPosterior, all_sets, decode_sets, sparse_prior
-from fedgt.types import BoolArray, BoundedEvidence, FloatArray, LayeredEvidence, SetEvidence, frozen
+from fedgt.types import (
+    BoolArray,
+    BoundedEvidence,
+    EnergyEvidence,
+    FloatArray,
+    IntArray,
+    LayeredEvidence,
+    SetEvidence,
+    frozen,
+)
 
 FURTHER_ATTACK = 0.05
 """Prior probability that an attack is accompanied by one more, along another line."""
@@ -28,6 +39,12 @@ _MOST_PAIRED = 300_000
 
 _STARTS = 8
 _TURNS = 6
+
+EACH_FOR_ITSELF = 0.1
+"""Prior probability that attackers push each for itself, and not along lines."""
+
+_LOUDEST = 15
+"""Of more clients only so many, those with the most energy, are asked whether they push each for itself."""
 
 EXPLAINED = 30.0
 """A best set that is this many nats below a perfect fit does not explain the line: two attacks may, or nothing does."""
@@ -141,6 +158,56 @@ def attack_of(found: SetPosterior, clients: int) -> Attack:
         members=_members(found.best[0].clients, clients),
         posterior=1.0 / (1.0 + np.exp(np.clip(found.log_odds, -700.0, 700.0))),
     )
+
+
+# Each for itself ----------------------------------------------------------------------------------------------------
+
+
+def each_for_itself(
+    evidence: Sequence[LayeredEvidence], clients: int, largest: int, *, nobody: float
+) -> tuple[SetPosterior, tuple[Attack, ...]] | None:
+    """What is said about sets whose members push each in a direction of its own, and each of the best set as an attack.
+
+    None where no client has far more energy than most, or clients may differ by nature: then energies do, too.
+    """
+    parts = [one.apart() for one in evidence]
+    heard = [part for part in parts if part is not None]
+    if not any(one.evenly_owned for one in evidence) or not any(part.stands_out() for part in heard):
+        return None
+    energies = np.sum([part.energies() for part in heard], axis=0)
+    loudest = np.sort(np.argsort(-energies, kind="stable")[:_LOUDEST])
+    few = len(loudest)
+    found = decode_sets(
+        _Among(tuple(heard), loudest, clients), clients=few, prior=sparse_prior(few, min(largest, few), nobody=nobody)
+    )
+    log_odds = np.full(clients, np.inf)
+    log_odds[loudest] = found.log_odds
+    best = tuple(replace(one, clients=tuple(loudest[list(one.clients)].tolist())) for one in found.best)
+    count = np.zeros(largest + 1)
+    count[: len(found.count)] = found.count
+    found = replace(found, log_odds=log_odds, best=best, count=count)
+    members = np.flatnonzero(_members(best[0].clients, clients))
+    posterior = attack_of(found, clients).posterior
+    rest = np.where(_members(best[0].clients, clients), 0.0, posterior) / max(1, len(members))
+    alone = tuple(
+        Attack(members=_members([one], clients), posterior=np.where(np.arange(clients) == one, posterior, rest))
+        for one in members.tolist()
+    )
+    return found, alone
+
+
+@dataclass(frozen=True, slots=True)
+class _Among:
+    """The sum of evidence about some of the clients, for bool[B, these]."""
+
+    parts: tuple[EnergyEvidence, ...]
+    these: IntArray
+    clients: int
+
+    def log_likelihood(self, sets: BoolArray) -> FloatArray:
+        every = np.zeros((len(sets), self.clients), dtype=np.bool_)
+        every[:, self.these] = sets
+        return Sum(self.parts).log_likelihood(every)
 
 
 def _members(chosen: Sequence[int], clients: int) -> BoolArray:

@@ -145,6 +145,23 @@ def cancelling(shifts: FloatArray, clients: BoolArray) -> FloatArray:
     return directions[:, int((lengths > _RANK * lengths.max(initial=0.0)).sum()) :]
 
 
+def mean_of_others(weights: FloatArray, out: BoolArray) -> FloatArray:
+    """float64[groups]: the combination of group means, of total 1, in which some clients cancel: the shortest one.
+
+    Args:
+        weights: float64[groups, clients], the real weight of each client in each sum.
+        out: bool[clients]: who cancels. Nobody: then it is the plain mean.
+    """
+    if not out.any():
+        return np.full(len(weights), 1.0 / len(weights))
+    shares = weights / weights.sum(axis=1, keepdims=True)
+    conditions = np.concatenate([np.ones((1, len(weights))), shares[:, out].T])
+    wanted = np.zeros(len(conditions))
+    wanted[0] = 1.0
+    combination: FloatArray = np.linalg.lstsq(conditions, wanted, rcond=None)[0]
+    return combination
+
+
 class Moved(NamedTuple):
     """How far sets of clients move the contrasts.
 

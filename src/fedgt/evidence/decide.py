@@ -15,12 +15,14 @@ from fedgt.decode.ranked import RankedSet
 from fedgt.defaults import BETA, NOBODY, UNDECIDED
 from fedgt.errors import SpecError
 from fedgt.evidence.attacks import (
+    EACH_FOR_ITSELF,
     EXPLAINED,
     Attack,
     Sum,
     against_nobody,
     attack_of,
     by_turns,
+    each_for_itself,
     misfit,
     two_lines,
     with_further,
@@ -97,20 +99,30 @@ def decode_graded(
     lined = [one for one in evidence if isinstance(one, LayeredEvidence)]
     short = misfit(lined, found.best, clients)
     attacks: tuple[Attack, ...] = ()
+    apart = each_for_itself(lined, clients, largest, nobody=nobody)
     # Two attacks of equal strength may leave no set that explains the strongest line, and then none against nobody.
-    if short > EXPLAINED and two_lines(lined):
+    if apart is not None and apart[0].log_evidence + np.log(EACH_FOR_ITSELF) > found.log_evidence and apart[1]:
+        found, attacks = apart
+        against, short = against_nobody(found), 0.0
+    elif short > EXPLAINED and two_lines(lined):
         attacks = by_turns(lined, clients, largest, found)
     elif against > 0 and found.best[0].clients:
         attacks = (attack_of(found, clients),)
     further: SetPosterior | None = None
     if attacks and lined:
         attacks, further = with_further(lined, attacks, largest)
+    if apart is not None and attacks and attacks != apart[1] and _more(further) and against_nobody(apart[0]) > SOMEBODY:
+        # Lines do not explain all of it: perhaps the same clients do, each for itself, and nothing is left.
+        each, beside = with_further(lined, apart[1], largest)
+        if not _more(beside):
+            found, attacks, further = apart[0], each, beside
+            against, short = against_nobody(found), 0.0
     if len(attacks) < 2 and against > 0 and short > EXPLAINED:
         return _unexplained(found, against, clients, largest)
     log_odds, count, ranked = (
         (found.log_odds, found.count, found.best) if len(attacks) < 2 else _either(attacks, largest)
     )
-    more = further is not None and against_nobody(further) > -SOMEBODY
+    more = _more(further)
     if further is not None and more:
         log_odds = _doubted(log_odds, further, undecided)
     once = len(evidence) < 2
@@ -132,6 +144,11 @@ def _either(attacks: Sequence[Attack], largest: int) -> tuple[FloatArray, FloatA
     count[int(union.sum())] = 1.0
     ranked = RankedSet(clients=tuple(np.flatnonzero(union).tolist()), probability=float("nan"))
     return np.log(benign) - np.log(malicious), count, (ranked,)
+
+
+def _more(further: SetPosterior | None) -> bool:
+    """Whether there may be a further attack."""
+    return further is not None and against_nobody(further) > -SOMEBODY
 
 
 def _doubted(log_odds: FloatArray, further: SetPosterior, undecided: float) -> FloatArray:

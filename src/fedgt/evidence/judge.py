@@ -49,6 +49,11 @@ def judged(found: GradedDecoding, attacks: Sequence[Attack], evidence: Sequence[
         if not suspects.any():
             continue
         others = found.flagged & ~suspects
+        honest = [said for said in (one.could_be_sent(suspects, others) for one in evidence) if said is not None]
+        if honest and all(honest):
+            unconfirmed |= suspects
+            reasons.append(_could_be_honest(int(suspects.sum())))
+            continue
         posterior = found.posterior if len(attacks) == 1 else attack.posterior
         p_value = min(1.0, len(evidence) * min(one.harm(posterior, others) for one in evidence))
         support, confirmed = nothing = (float("nan"), suspects)
@@ -100,6 +105,13 @@ def excused(found: GradedDecoding, accounts: Sequence[HonestAccount]) -> GradedD
         status="undecided" if left.any() else "unconfirmed",
         reason=f"{found.reason}; {int(found.flagged.sum())} clients differ from the others as attackers do, but honest "
         "clients that own other classes explain the sums nearly as well, so that they are not accused",
+    )
+
+
+def _could_be_honest(many: int) -> str:
+    return (
+        f"{many} clients differ from the others as attackers do, but honest clients that own other classes send the like, "
+        "so that they are not accused"
     )
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedgt.evidence.apart import ApartEvidence
+from fedgt.evidence.by_margins.honest_account import HonestAccount
 from fedgt.evidence.by_margins.hypotheses import FEWEST_CLASSES
 from fedgt.evidence.contrast import Moved, cancelling, moved
 from fedgt.evidence.harm import Damage
@@ -142,9 +144,12 @@ class GradedEvidence:
         power: To which likelihoods are raised: the part of several tests that is new (`repeated`).
         opinion: A second kind of evidence, if there is one: (bool[B, clients] that are asked about, bool[clients] that are
             set aside) -> float64[B] in nats; see `LayeredEvidence`.
-        evenly_owned: Whether clients own the classes as evenly as one population gives them, or suspects go so far that it
-            does not matter; see `LayeredEvidence`.
-        far: Whether the latter.
+        evenly_owned: Whether clients own the classes as evenly as one population gives them, or all but the suspects do,
+            or these go so far that it does not matter; see `LayeredEvidence`.
+        far: Whether it is only so because of what the suspects do: they go that far, or everybody else owns the classes
+            evenly.
+        account: Whether honest clients could have sent what suspects seem to have sent; None where nobody has to ask, as
+            all clients own the classes evenly, or it is not known.
 
     Examples:
         >>> import numpy as np
@@ -171,6 +176,7 @@ class GradedEvidence:
     opinion: Callable[[BoolArray, BoolArray], FloatArray] | None = None
     evenly_owned: bool = False
     far: bool = False
+    account: HonestAccount | None = None
 
     def __post_init__(self) -> None:
         """Freeze."""
@@ -216,6 +222,17 @@ class GradedEvidence:
     def confirmed(self, sets: BoolArray, aside: BoolArray) -> FloatArray:
         """float64[B]: nats in favour of each set by the second opinion, the others set aside; NaN if there is none."""
         return np.full(len(sets), np.nan) if self.opinion is None else self.opinion(sets, aside)
+
+    def could_be_sent(self, suspects: BoolArray, aside: BoolArray) -> bool | None:
+        """Whether honest clients could send what these seem to have sent, the others set aside; None if not known."""
+        return None if self.account is None else self.account.could_be_sent(suspects, aside)
+
+    def apart(self) -> ApartEvidence | None:
+        """Evidence about clients that push each for itself, from all rows of the layer; None where outputs were compared."""
+        rows = self.hypotheses[0]
+        if rows.labels or rows.few is not None or rows.features <= len(rows.gram):
+            return None
+        return ApartEvidence(gram=rows.gram, shifts=rows.shift.shifts, features=rows.features, power=self.power)
 
     def aside(self, attackers: BoolArray) -> MixedEvidence | None:
         """Evidence about everybody else, in contrasts in which the updates of these clients cancel."""

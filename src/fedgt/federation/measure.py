@@ -46,6 +46,7 @@ from fedgt.evidence import (
     usable_scores,
 )
 from fedgt.evidence.by_margins.second_opinion import MarginTest
+from fedgt.evidence.by_margins.spread import MORE_THAN_CHANCE
 from fedgt.evidence.by_margins.standing_out import classes_to_compare
 from fedgt.federation.findings import Finding, from_outcomes, from_posterior
 from fedgt.federation.participants import Federation, Validation
@@ -366,31 +367,75 @@ def _graded(test: GroupMeans, validation: Validation, settings: ScreenSettings, 
     if steps is None or first is None or not asked:
         return replace(found, reason=f"{found.reason}; {_why_no_opinion(validation)}")
     heard = found.tested
-    opinion = SecondOpinion(
-        spread=label_spread(
-            margin[heard],
-            margins(first, by_scores.labels)[:, columns],
-            steps=steps,
-            weights=weights[heard],
-            samples=np.array(test.samples) * share,
-            counts=counts,
-        ),
-        test=by_margins,
-        heard=np.atleast_1d((weights[heard] != 0).any(axis=0)),
+    spread = partial(
+        label_spread,
+        margin[heard],
+        margins(first, by_scores.labels)[:, columns],
+        steps=steps,
+        weights=weights[heard],
+        samples=np.array(test.samples) * share,
+        counts=counts,
     )
-    far, even = 0.0, opinion.evenly_owned
-    if settings.features == "auto" and not even and len(present) >= ENOUGH_CLASSES:
-        layers = _stacked([updates[group] for group in np.flatnonzero(heard)]).reshape(int(heard.sum()), -1)
-        far = _far(evidence, layers, weights[heard], test.samples)
-        if not far:
-            screen = accounted()
-            return replace(screen, reason=f"clients own the classes unevenly, so margins are compared; {screen.reason}")
-        found = replace(
+    opinion = SecondOpinion(spread=spread(), test=by_margins, heard=np.atleast_1d((weights[heard] != 0).any(axis=0)))
+    evidence = replace(evidence, opinion=opinion, evenly_owned=opinion.evenly_owned)
+    if opinion.evenly_owned or len(present) < ENOUGH_CLASSES:
+        return replace(found, evidence=evidence)
+    layers = _stacked([updates[group] for group in np.flatnonzero(heard)]).reshape(int(heard.sum()), -1)
+    far = _far(evidence, layers, weights[heard], test.samples) if settings.features == "auto" else 0.0
+    if far:
+        return replace(
             found,
+            evidence=replace(evidence, evenly_owned=True, far=True),
             reason=f"suspects go {1 + far:.1f} times as far along the mean update as the others, as no honest client does, "
             f"whatever classes it owns: weights are compared; {found.reason}",
         )
-    return replace(found, evidence=replace(evidence, opinion=opinion, evenly_owned=even or bool(far), far=bool(far)))
+    return _where_unevenly_owned(replace(found, evidence=evidence), accounted(), spread, settings.features == "auto")
+
+
+def _where_unevenly_owned(
+    by_weights: GradedScreen, by_margins: GradedScreen, spread: Callable[..., float], auto: bool
+) -> GradedScreen:
+    """Margins, or weights where only the suspects make it look as if clients owned the classes unevenly.
+
+    Args:
+        by_weights: What the weights say.
+        by_margins: What the margins say.
+        spread: How unevenly clients own the classes, `aside` being set aside; see `label_spread`.
+        auto: Whether margins may be compared in place of weights.
+    """
+    weighed, evidence = by_weights.evidence, by_margins.evidence
+    account = evidence.account if isinstance(evidence, MarginEvidence) else None
+    if isinstance(weighed, GradedEvidence) and account is not None:
+        weighed = replace(weighed, account=account, evenly_owned=True, far=True)
+        if attacks := _attacks_beside(weighed, account, spread):
+            return replace(
+                by_weights,
+                evidence=weighed,
+                reason=f"clients own the classes evenly but for the suspects of {attacks} attacks, who did what no honest "
+                f"client does: weights are compared; {by_weights.reason}",
+            )
+    if not auto:
+        return by_weights
+    return replace(by_margins, reason=f"clients own the classes unevenly, so margins are compared; {by_margins.reason}")
+
+
+def _attacks_beside(evidence: GradedEvidence, account: HonestAccount, spread: Callable[..., float]) -> int:
+    """How many attacks there are, beside which clients own the classes evenly; 0 where they do not, or all may be honest.
+
+    One attack is 0, too: margins know of one, and are not misled by owners of few classes. They clear whoever makes another.
+    """
+    found = _by_weights(evidence)
+    suspects = found.flagged | found.suspicious
+    if found.attacks < 2 or not found.flagged.any() or spread(aside=suspects) > MORE_THAN_CHANCE:
+        return 0
+    return 0 if account.explains(suspects) else found.attacks
+
+
+def _by_weights(evidence: GradedEvidence) -> GradedDecoding:
+    """Whom this evidence suspects by itself."""
+    clients = evidence.noise.shape[1]
+    largest = max(1, min((clients - 1) // 2, largest_scored(clients, most=MOST_SETS_BY_MARGINS)))
+    return decode_graded([evidence], clients=clients, largest=largest)
 
 
 def _accounted(
@@ -416,10 +461,8 @@ def _accounted(
 
 def _far(evidence: GradedEvidence, updates: FloatArray, weights: FloatArray, samples: FloatArray) -> float:
     """How far those go along the mean update whom weights suspect, in units of the others; 0 if honest ones might."""
-    clients = weights.shape[1]
-    largest = max(1, min((clients - 1) // 2, largest_scored(clients, most=MOST_SETS_BY_MARGINS)))
-    found = decode_graded([evidence], clients=clients, largest=largest)
-    suspects = np.isin(np.arange(clients), found.best[0].clients if found.best else ())
+    found = _by_weights(evidence)
+    suspects = np.isin(np.arange(weights.shape[1]), found.best[0].clients if found.best else ())
     if found.against_nobody < SOMEBODY or not suspects.any():
         return 0.0
     push = push_along_mean(updates, weights, samples, suspects)

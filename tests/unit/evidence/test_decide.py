@@ -261,6 +261,7 @@ class Says(GradedEvidence):
     def __init__(self, opinion: Callable[[BoolArray, BoolArray], FloatArray], *, evenly_owned: bool = False) -> None:
         object.__setattr__(self, "opinion", opinion)
         object.__setattr__(self, "evenly_owned", evenly_owned)
+        object.__setattr__(self, "account", None)
 
     def harm(self, posterior: FloatArray, aside: BoolArray) -> float:
         return 0.0
@@ -290,6 +291,29 @@ def test_each_attack_is_confirmed_with_the_others_set_aside() -> None:
     assert np.flatnonzero(said.flagged).tolist() == [1, 4, 7, 8]
     assert np.flatnonzero(said.unconfirmed).tolist() == [11]
     assert np.flatnonzero(said.suspicious).tolist() == [11]
+
+
+def test_an_attack_that_honest_clients_could_have_sent_is_suspicious_and_the_others_are_accused() -> None:
+    found = decoded(drawn(attack([1, 4, 9], size=2.0, rng=np.random.default_rng(21)), rng=np.random.default_rng(24)))
+
+    class OwnersExplain(Says):
+        """An owner of a single class is in the first set; it is known with the second one set aside."""
+
+        def could_be_sent(self, suspects: BoolArray, aside: BoolArray) -> bool | None:
+            assert not (suspects & aside).any()
+            return bool(suspects[3]) and bool(aside[[1, 4]].all())
+
+    def silent(sets: BoolArray, aside: BoolArray) -> FloatArray:
+        return np.full(len(sets), np.nan)
+
+    flagged = replace(found, flagged=np.isin(np.arange(15), [1, 3, 4]), attacks=2)
+    even = OwnersExplain(silent, evenly_owned=True)
+    said = judged(flagged, [in_it(3), in_it(1, 4)], [even])
+    assert np.flatnonzero(said.flagged).tolist() == [1, 4]
+    assert np.flatnonzero(said.suspicious).tolist() == [3]
+    assert "honest clients that own other classes send the like" in said.reason
+    unknown = judged(flagged, [in_it(3), in_it(1, 4)], [Says(silent, evenly_owned=True)])
+    assert np.flatnonzero(unknown.flagged).tolist() == [1, 3, 4]
 
 
 def test_nobody_has_to_confirm_if_one_test_shows_that_classes_are_owned_evenly() -> None:

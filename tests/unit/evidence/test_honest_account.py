@@ -65,6 +65,15 @@ def test_the_owner_of_a_single_class_is_explained_and_one_that_labels_all_as_tha
     assert not account(EVEN, seed, {4: np.full(CLASSES, 2)}).explains(FOUR)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_beside_an_attacker_the_owner_could_be_honest_and_the_attacker_could_not(seed: int) -> None:
+    """Each is asked about by itself, the other set aside: in the mean of both an attack may hide."""
+    attacker = np.arange(CLIENTS) == 9
+    found = account(OWNER, seed, {9: np.roll(np.arange(CLASSES), 1)})
+    assert found.could_be_sent(FOUR, attacker)
+    assert not found.could_be_sent(attacker, FOUR)
+
+
 @pytest.mark.parametrize("labels", [np.array([0, 4, 2, 3, 4, 5]), np.roll(np.arange(CLASSES), 1)])
 def test_flips_and_permutations_among_clients_of_few_classes_are_not_explained(labels: Integers) -> None:
     owned = np.random.default_rng(1).dirichlet(np.ones(CLASSES), size=CLIENTS)

@@ -13,6 +13,7 @@ from fedgt.design import named_design
 from fedgt.errors import ShapeError
 from fedgt.evidence import GradedScreen, SecondOpinion, class_losses, label_spread, margin_screen, margins
 from fedgt.evidence.by_margins.spread import MORE_THAN_CHANCE
+from fedgt.evidence.contrast import mean_of_others
 
 DESIGN = named_design("graded-15x10-b").matrix.astype(np.float64)
 CLASSES, COUNTS = 6, np.full(6, 10)
@@ -21,7 +22,9 @@ START = np.random.default_rng(2).normal(size=(CLASSES, CLASSES))
 Floats = npt.NDArray[np.float64]
 
 
-def spread(shares: Floats, samples: float = 100.0, scale: float = 1.0) -> float:
+def spread(
+    shares: Floats, samples: float = 100.0, scale: float = 1.0, aside: npt.NDArray[np.bool_] | None = None
+) -> float:
     """Of clients that own classes in these shares, float[clients, classes], and move by steps on whole classes only."""
     owned = (DESIGN / DESIGN.sum(axis=1, keepdims=True)) @ shares
     moved = START + 0.7 * np.einsum("gc,cst->gst", owned, STEPS)
@@ -32,6 +35,7 @@ def spread(shares: Floats, samples: float = 100.0, scale: float = 1.0) -> float:
         weights=DESIGN,
         samples=np.full(15, samples),
         counts=COUNTS,
+        aside=aside,
     )
 
 
@@ -54,6 +58,30 @@ def test_equal_owners_have_no_spread_and_one_label_that_is_flipped_does_not_make
     flipped[:5, 2] += flipped[:5, 1]
     flipped[:5, 1] = 0.0
     assert spread(flipped) < MORE_THAN_CHANCE < spread(np.random.default_rng(4).dirichlet(np.ones(CLASSES), size=15))
+
+
+def test_attackers_make_everybody_else_look_uneven_until_they_are_set_aside() -> None:
+    """Whatever they do, also if all samples of one population are theirs to relabel."""
+    rng = np.random.default_rng(8)
+    counts = rng.multinomial(1000, np.full(CLASSES, 1 / CLASSES), size=15) / 1000
+    attackers, pushed = np.isin(np.arange(15), [1, 6, 9]), np.array([3.0, -1.0, 0.0, 2.0, -2.0, 1.0])
+    permuted = np.where(attackers[:, None], np.roll(counts, 1, axis=1) + pushed, counts)
+    assert spread(permuted, 1000.0) > 10 * MORE_THAN_CHANCE
+    others = spread(permuted, 1000.0, aside=attackers)
+    assert others < 2.0
+    assert others == pytest.approx(spread(counts, 1000.0, aside=attackers), rel=1e-6)  # what they do cancels
+    assert spread(permuted, 1000.0, aside=np.isin(np.arange(15), [0, 3, 4])) > 10 * MORE_THAN_CHANCE
+    assert spread(permuted, aside=np.ones(15, dtype=np.bool_)) == np.inf  # nobody is left
+
+
+def test_in_the_mean_of_the_others_some_clients_cancel_and_everybody_else_counts_as_one() -> None:
+    out = np.isin(np.arange(15), [2, 11])
+    combination = mean_of_others(DESIGN, out)
+    shares = combination @ (DESIGN / DESIGN.sum(axis=1, keepdims=True))
+    assert combination.sum() == pytest.approx(1.0)
+    assert shares[out] == pytest.approx(0.0, abs=1e-12)
+    assert shares.sum() == pytest.approx(1.0)
+    assert mean_of_others(DESIGN, np.zeros(15, dtype=np.bool_)).tolist() == [0.1] * 10
 
 
 @given(scale=st.floats(1e-3, 1e3), seed=st.integers(0, 20))

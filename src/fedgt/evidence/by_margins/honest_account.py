@@ -13,11 +13,11 @@ The mean inputs of each class are known from the server's few images. By how muc
 because it is the same for all clients.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedgt.evidence.contrast import contrasts
+from fedgt.evidence.contrast import contrasts, mean_of_others
 from fedgt.evidence.scores import checked_scores
 from fedgt.types import BoolArray, FloatArray, IntArray, frozen
 
@@ -85,6 +85,7 @@ class HonestAccount:
     weights: FloatArray
     products: FloatArray
     errors: FloatArray
+    _known: dict[bytes, tuple[float, FloatArray]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Freeze."""
@@ -96,20 +97,27 @@ class HonestAccount:
         gain, products = self._compared(suspects)
         return gain < NEEDED + NEEDED_EACH * int(suspects.sum()) and self._could_be_sent(suspects, products)
 
+    def could_be_sent(self, suspects: BoolArray, aside: BoolArray) -> bool:
+        """Whether what these, bool[clients], seem to have sent in the mean is what honest clients send.
+
+        Those who are set aside, bool[clients], may have sent anything: it cancels.
+        """
+        return self._could_be_sent(suspects, self._compared(suspects | aside)[1], aside)
+
     def gain(self, suspects: BoolArray) -> float:
         """By how many nats for each number the sums are explained better if these, bool[clients], may send anything."""
         return self._compared(suspects)[0]
 
-    def _could_be_sent(self, suspects: BoolArray, products: FloatArray) -> bool:
-        beside, noise = self._beside(suspects, products)
+    def _could_be_sent(self, suspects: BoolArray, products: FloatArray, aside: BoolArray | None = None) -> bool:
+        beside, noise = self._beside(suspects, products, np.zeros_like(suspects) if aside is None else aside)
         return beside < min(BESIDE, noise)
 
-    def _beside(self, suspects: BoolArray, products: FloatArray) -> tuple[float, float]:
+    def _beside(self, suspects: BoolArray, products: FloatArray, aside: BoolArray) -> tuple[float, float]:
         """Which part of what these seem to have sent in the mean no honest client sends, and which part is noise.
 
         Both in units of the squared size of what they seem to have sent; 0 and infinity where the sums do not tell.
         """
-        parts = contrasts(self.weights, np.ones(self.weights.shape[1]))
+        parts = contrasts(self.weights, np.ones(self.weights.shape[1])).without(aside)
         shift = parts.shifts[:, suspects].sum(axis=1)
         length = float(shift @ shift)
         if parts.size < 2 or not length > _RANK:
@@ -118,7 +126,8 @@ class HonestAccount:
         away = np.tensordot(shift, moved, axes=1) / length
         scatter = float(((moved - np.multiply.outer(shift, away)) ** 2).sum()) / (parts.size - 1) / length
         shares = self.weights[:, suspects].sum(axis=1) / self.weights.sum(axis=1)
-        sent = (self.moved - np.multiply.outer(shares, away)).mean(axis=0) + away
+        without = self.moved - np.multiply.outer(shares, away)
+        sent = np.tensordot(mean_of_others(self.weights, aside), without, axes=1) + away
         energy = float((sent**2).sum())
         if not energy > 0:
             return 0.0, np.inf
@@ -129,7 +138,12 @@ class HonestAccount:
         return alone.left(products, pushes) / energy, scatter / energy
 
     def _compared(self, suspects: BoolArray) -> tuple[float, FloatArray]:
-        """`gain`, and the products as they are learnt with the suspects free."""
+        """`gain`, and the products as they are learnt with the suspects free; remembered, as it takes long."""
+        if suspects.tobytes() not in self._known:
+            self._known[suspects.tobytes()] = self._newly_compared(suspects)
+        return self._known[suspects.tobytes()]
+
+    def _newly_compared(self, suspects: BoolArray) -> tuple[float, FloatArray]:
         heard = (self.weights != 0).any(axis=1)
         shares = self.weights[heard] / self.weights[heard].sum(axis=1, keepdims=True)
         left, scale, seats = np.linalg.svd(shares, full_matrices=False)

@@ -2,7 +2,8 @@
 
 Clients that drew their samples from one population own a class in numbers that scatter like a multinomial count. What they
 own shows in the margins: a step on one class moves them in a direction that the server knows (`class_steps`). An attack on
-one label looks like different numbers of two classes, so the median over the classes is what counts.
+one label looks like different numbers of two classes, so the median over the classes is what counts. Other attacks look
+like different numbers of all classes: then it is asked of everybody else, the suspects set aside.
 """
 
 import numpy as np
@@ -10,8 +11,8 @@ import numpy.typing as npt
 from scipy.optimize import nnls
 
 from fedgt.errors import ShapeError
-from fedgt.evidence.contrast import contrasts
-from fedgt.types import FloatArray, as_numbers
+from fedgt.evidence.contrast import contrasts, mean_of_others
+from fedgt.types import BoolArray, FloatArray, as_numbers
 
 MORE_THAN_CHANCE = 0.25
 """A spread above this is more than one population explains. Measured: .01 to .13 for IID clients on digits, up to .42 on
@@ -32,6 +33,7 @@ def label_spread(
     weights: npt.ArrayLike,
     samples: npt.ArrayLike,
     counts: npt.ArrayLike,
+    aside: BoolArray | None = None,
 ) -> float:
     """Variance of the shares of a class between clients, over that of multinomial counts; median over the classes.
 
@@ -42,9 +44,10 @@ def label_spread(
         weights: float[groups, clients], the real weight of each client in each sum.
         samples: float[clients], sample counts.
         counts: int[S]: validation samples of each class; their shares are taken for those of the population.
+        aside: bool[clients]: whose updates cancel, whatever they are; nobody's if not given.
 
     Returns:
-        0 where nothing can be compared, or nothing moved.
+        0 where nothing can be compared, or nothing moved; infinity where nothing is left with somebody set aside.
 
     Raises:
         ShapeError: If the shapes do not fit.
@@ -74,7 +77,12 @@ def label_spread(
         raise ShapeError(
             f"margins {rows.shape}, start {begin.shape}, steps {steps.shape} and {seen.size} counts do not fit"
         )
+    out = np.zeros(w.shape[1], dtype=np.bool_) if aside is None else np.asarray(aside, dtype=np.bool_)
     parts = contrasts(w, np.ones(w.shape[1]))
+    if out.any():
+        parts = parts.without(out)
+        if parts.size < 2 or out.all():
+            return float("inf")
     if parts.size < 2 or (np.ptp(rows, axis=0) <= _ROUNDING * np.abs(rows).max(initial=0.0)).all():
         return 0.0
     moved = np.tensordot(parts.transform, rows, axes=1).reshape(parts.size, -1)
@@ -83,11 +91,12 @@ def label_spread(
     design = (steps.reshape(len(steps), -1) / scale).T
     owned = np.linalg.lstsq(design, (moved / scale).T, rcond=None)[0]
     try:
-        everybody = float(nnls(design, (rows.mean(axis=0) - begin).ravel() / scale)[0].sum())
+        together = np.tensordot(mean_of_others(w, out), rows - begin, axes=1)
+        everybody = float(nnls(design, together.ravel() / scale)[0].sum())
     except RuntimeError:  # no solution within its iterations: then margins are asked
         return float("inf")
     if not everybody > 0:
         return 0.0
     shares = seen / seen.sum()
-    chance = shares * (1.0 - shares) / sizes.mean()
+    chance = shares * (1.0 - shares) / sizes[~out].mean()
     return float(np.median(((owned / everybody) ** 2).mean(axis=1) / chance))
