@@ -72,7 +72,6 @@ def decode_graded(
 
     Raises:
         SpecError: If a number is out of range.
-        DesignError: If there are too many sets to score.
 
     Examples:
         >>> import numpy as np

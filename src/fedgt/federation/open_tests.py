@@ -71,8 +71,9 @@ def both_ways(
 ) -> GradedDecoding:
     """What a test says, by itself or together with those before it.
 
-    Who names more is followed; where nobody is named, all tests together are, unless they leave nobody open: what a test
-    by itself leaves open is not cleared by rounds in which nobody may have attacked.
+    Who names more is followed. Where nobody is named, all tests together are followed if they find somebody likely
+    malicious, or if the test by itself leaves somebody open, too: an honest client that earlier tests could not tell is not
+    tested for ever. What a test by itself leaves open is not cleared by rounds in which nobody may have attacked.
 
     Args:
         alone: What the test says by itself.
@@ -87,7 +88,8 @@ def both_ways(
     named, by_all = (int((one.flagged | one.suspicious).sum()) for one in (alone, added))
     if named > by_all:
         return alone
-    return added if by_all or added.undecided.any() else alone
+    holds = added.undecided.any() and (alone.undecided.any() or (added.posterior > 1 / 2).any())
+    return added if by_all or holds else alone
 
 
 def _of_columns(found: GradedDecoding, columns: IntArray, tests: int) -> GradedDecoding:

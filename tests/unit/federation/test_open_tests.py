@@ -79,6 +79,12 @@ def test_what_a_test_leaves_open_by_itself_is_not_cleared_by_those_before_it() -
     assert decided(alone, said({1: 0.7}, open_to=(1,))).posterior[1] == 0.7
 
 
+def test_only_who_is_likely_malicious_keeps_a_test_open_that_leaves_nobody_open_by_itself() -> None:
+    alone = said({})
+    assert decided(alone, said({1: 0.1}, open_to=(1,))) is alone
+    assert decided(alone, said({1: 0.6}, open_to=(1,))).undecided[1]
+
+
 def test_tests_that_explain_nothing_together_are_not_followed() -> None:
     alone = said({1: 0.4}, open_to=(1,))
     assert decided(alone, decode_graded([], clients=4, largest=1)) is alone
