@@ -52,7 +52,7 @@ class ApartEvidence:
         >>> clients[[2, 9]] *= 8.0  # two send noise
         >>> moved = parts.transform @ (rows @ clients / rows.sum(axis=1, keepdims=True))
         >>> evidence = ApartEvidence(gram=moved @ moved.T, shifts=parts.shifts, features=400)
-        >>> two, others = np.isin(np.arange(15), [[2], [9]]).any(axis=0), np.arange(15) < 2
+        >>> two, others = np.isin(np.arange(15), [2, 9]), np.arange(15) < 2
         >>> (evidence.log_likelihood(np.stack([two, others, two & others])) > 3.0).tolist()
         [True, False, False]
     """

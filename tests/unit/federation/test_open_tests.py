@@ -14,6 +14,7 @@ from fedgt.federation import judgement
 from fedgt.federation.open_tests import MOST, OpenTests, both_ways
 from fedgt.report.audit import audit
 from fedgt.types import Parameters, SetEvidence
+from slow_cases import slow
 from small_run import ATTACKERS, NAMES, START, made, same
 
 WATCHED: dict[str, Any] = {"screen": ScreenSettings(), "rounds": 6}
@@ -109,7 +110,7 @@ def test_a_test_is_added_only_if_it_judges_those_that_the_others_have_judged() -
     assert not tests.fits("bc", ())  # a is gone
 
 
-@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize("seed", [2, *slow(3)])
 def test_attackers_that_one_test_cannot_tell_are_named_by_several(seed: int) -> None:
     _, steps = held(seed)
     assert steps[0].excluded == ()
@@ -120,7 +121,7 @@ def test_attackers_that_one_test_cannot_tell_are_named_by_several(seed: int) -> 
 
 def test_who_was_named_first_counts_for_those_who_are_named_later() -> None:
     """Of seed 6 one is named in the first round, and the others in the next, together with what was known of all."""
-    _, steps = held(6)
+    _, steps = held(6, rounds=2)
     first, second = steps[:2]
     assert first.excluded == ("c02",)
     assert set(second.excluded) == ATTACKERS
@@ -131,7 +132,7 @@ def test_who_was_named_first_counts_for_those_who_are_named_later() -> None:
 
 
 def test_the_update_of_who_is_likely_malicious_waits_until_they_are_sure() -> None:
-    _, steps = held(2)
+    _, steps = held(2, rounds=2)
     first = steps[0].screening.exclusion
     likely = {one.client for one in first.verdicts if one.posterior > 0.5}
     assert likely == ATTACKERS
@@ -154,7 +155,7 @@ class Spiteful(Faint):
         return TrainedModel(parameters={**trained.parameters, "weight": weight}, samples=10)
 
 
-@pytest.mark.parametrize("seed", [1, 3, 8])
+@pytest.mark.parametrize("seed", [8, *slow(1, 3)])
 def test_whoever_was_left_out_cannot_have_others_left_out(seed: int) -> None:
     clients = {name: Spiteful(name) for name in NAMES}
     run = made(clients, **{**WATCHED, "seed": seed, "rounds": 8})
@@ -165,7 +166,7 @@ def test_whoever_was_left_out_cannot_have_others_left_out(seed: int) -> None:
     assert last.excluded, "nobody was left out, and nothing was tried"
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *slow(1, 2, 3)])
 def test_where_nobody_attacks_tests_that_are_added_up_accuse_nobody(seed: int) -> None:
     _, steps = held(seed, sites(share=0.0), rounds=MOST + 3)
     assert steps[-1].excluded == ()
@@ -181,20 +182,20 @@ def test_so_many_tests_go_on_together_and_then_the_next_begins_anew(monkeypatch:
 
 def test_a_restart_goes_on_with_the_tests_that_are_open(tmp_path: Path) -> None:
     """The process ends between two rounds: the result is that of a run which never ended."""
-    whole, _ = held(3, folder=tmp_path / "whole", name="one")
-    gone = made(sites(), **WATCHED, seed=3, name="one", folder=tmp_path / "gone")
+    short = {**WATCHED, "rounds": 2, "seed": 2, "name": "one"}
+    whole, _ = held(**short, folder=tmp_path / "whole")
+    gone = made(sites(), **short, folder=tmp_path / "gone")
     steps = gone.rounds(START)
-    for _ in range(4):
-        next(steps)
+    next(steps)
     steps.close()  # type: ignore[attr-defined]
-    again = made(sites(), **WATCHED, seed=3, name="one", folder=tmp_path / "gone", resume=True)
+    again = made(sites(), **short, folder=tmp_path / "gone", resume=True)
     list(again.rounds(START))
     assert same(again.result()) == same(whole.result())
     assert {one.id for one in again.result().clients if one.excluded} == ATTACKERS
 
 
 def test_the_report_decides_them_the_same_way_again(tmp_path: Path) -> None:
-    held(3, folder=tmp_path / "run")
+    held(2, folder=tmp_path / "run", rounds=3)
     found = audit(tmp_path / "run")["recheck"]
     assert found["status"] == "same", found["reason"]
     assert found["largest_difference"] < 1e-9
