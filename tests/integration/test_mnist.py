@@ -88,13 +88,14 @@ def _flips(*pairs: tuple[int, int]) -> dict[str, Any]:
         _flips((1, 7), (0, 6), (2, 5)),
         {"kind": "gaussian", "malicious": 5},
         {"kind": "gaussian", "malicious": 3, "further": [{"kind": "label-permutation", "malicious": 2}]},
+        {"kind": "backdoor", "source": 1, "target": 7, "malicious": 5},
     ],
-    ids=["flip-and-permutation", "a-pair-of-labels-each", "noise", "noise-and-permutation"],
+    ids=["flip-and-permutation", "a-pair-of-labels-each", "noise", "noise-and-permutation", "backdoor"],
 )
-def test_attackers_who_do_not_all_do_the_same_are_named_and_nobody_else(
+def test_attackers_who_make_classes_look_unevenly_owned_are_named_and_nobody_else(
     data: ImageData, attack: dict[str, Any]
 ) -> None:
-    """They make the classes look unevenly owned; without them they are owned evenly (decision 0043)."""
+    """Without them the classes are owned evenly (decisions 0042 and 0043)."""
     more = {"screen": {"schedule": "first"}, "federation": {"rounds": 1}}
     found = run(
         make_spec({"seed": 930_001, "privacy": 4, "data": {"name": "mnist"}, "attack": attack, **more}), data=data

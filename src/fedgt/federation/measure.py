@@ -405,9 +405,13 @@ def _where_unevenly_owned(
     """
     weighed, evidence = by_weights.evidence, by_margins.evidence
     account = evidence.account if isinstance(evidence, MarginEvidence) else None
-    if isinstance(weighed, GradedEvidence) and account is not None:
+    if isinstance(weighed, GradedEvidence) and isinstance(evidence, MarginEvidence) and account is not None:
         weighed = replace(weighed, account=account, evenly_owned=True, far=True)
-        if attacks := _attacks_beside(weighed, account, spread):
+        suspects, attacks = _beside_others(weighed, account, spread)
+        if suspects > 1:
+            account = replace(account, one_at_most=True)
+            by_margins = replace(by_margins, evidence=replace(evidence, account=account))
+        if attacks > 1:
             return replace(
                 by_weights,
                 evidence=weighed,
@@ -419,16 +423,17 @@ def _where_unevenly_owned(
     return replace(by_margins, reason=f"clients own the classes unevenly, so margins are compared; {by_margins.reason}")
 
 
-def _attacks_beside(evidence: GradedEvidence, account: HonestAccount, spread: Callable[..., float]) -> int:
-    """How many attacks there are, beside which clients own the classes evenly; 0 where they do not, or all may be honest.
+def _beside_others(evidence: GradedEvidence, account: HonestAccount, spread: Callable[..., float]) -> tuple[int, int]:
+    """Suspects, where all others own the classes evenly, and attacks that honest clients do not explain together.
 
-    One attack is 0, too: margins know of one, and are not misled by owners of few classes. They clear whoever makes another.
+    With one attack margins are not misled by owners of few classes. They clear whoever makes another.
     """
     found = _by_weights(evidence)
     suspects = found.flagged | found.suspicious
-    if found.attacks < 2 or not found.flagged.any() or spread(aside=suspects) > MORE_THAN_CHANCE:
-        return 0
-    return 0 if account.explains(suspects) else found.attacks
+    if not suspects.any() or spread(aside=suspects) > MORE_THAN_CHANCE:
+        return 0, 0
+    explained = found.attacks > 1 and (not found.flagged.any() or account.explains(suspects))
+    return int(suspects.sum()), 0 if explained else found.attacks
 
 
 def _by_weights(evidence: GradedEvidence) -> GradedDecoding:

@@ -146,3 +146,11 @@ def test_who_could_be_honest_is_suspicious_if_that_holds_in_every_test() -> None
     assert excused(replace(accused, undecided=FOUR), [owner]).status == "unconfirmed"
     assert excused(accused, [owner, labeller]) is accused
     assert excused(accused, []) is accused
+
+
+def test_only_one_client_is_excused_where_several_do_the_same_among_clients_that_are_alike() -> None:
+    two = FOUR | (np.arange(CLIENTS) == 9)
+    both = account(np.where(two[:, None], np.eye(CLASSES)[2], EVEN), 3)
+    assert both.explains(two)
+    assert not replace(both, one_at_most=True).explains(two)
+    assert replace(account(OWNER, 3), one_at_most=True).explains(FOUR)

@@ -57,6 +57,9 @@ class HonestAccount:
         products: float64[classes, classes]: [c, s] is the mean product of a sample of class c with one of class s, as the
             classification layer sees them; see `class_products`.
         errors: float64[classes, classes]: the variance of these means.
+        one_at_most: Whether no more than one client is excused. That is so where several push along one line, and all others
+            own the classes evenly: several owners of the same classes among clients that are alike are an attack. A backdoor
+            looks like that, because no validation sample has its trigger.
 
     Examples:
         >>> import numpy as np
@@ -85,6 +88,7 @@ class HonestAccount:
     weights: FloatArray
     products: FloatArray
     errors: FloatArray
+    one_at_most: bool = False
     _known: dict[bytes, tuple[float, FloatArray]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -94,6 +98,8 @@ class HonestAccount:
 
     def explains(self, suspects: BoolArray) -> bool:
         """Whether these, bool[clients], could be honest: the sums say no, nor does what they seem to have sent."""
+        if self.one_at_most and int(suspects.sum()) > 1:
+            return False
         gain, products = self._compared(suspects)
         return gain < NEEDED + NEEDED_EACH * int(suspects.sum()) and self._could_be_sent(suspects, products)
 
