@@ -20,7 +20,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from fedgt.federation import DecodeSettings, ScreenSettings
-from fedgt.federation.measure import graded_of, suspects
+from fedgt.federation.measure import suspects
+from fedgt.federation.views import graded_of
 from fedgt.planning import default_design
 from graded_rates import World
 

@@ -27,7 +27,9 @@ from torch.nn.utils import vector_to_parameters
 from fedgt.design import named_design
 from fedgt.evidence import GradedDecoding
 from fedgt.federation import DecodeSettings, ScreenSettings, Validation
-from fedgt.federation.measure import GroupMeans, graded_of, suspects
+from fedgt.federation.group_means import GroupMeans
+from fedgt.federation.measure import suspects
+from fedgt.federation.views import graded_of
 from fedgt.types import FloatArray, SetEvidence
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "cifar_cnn.csv"

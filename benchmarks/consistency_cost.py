@@ -5,7 +5,9 @@
 
 15 clients in the 10 groups of graded-15x10-b, in this process, with identities and without. CPU seconds of whole rounds of
 secure sums with the check and without it, by turns, medians of so many rounds each; no training is in them. Then the CPU
-milliseconds in which one client answers, and bytes a group.
+milliseconds in which one client answers, and bytes a group. Last, the share of the check in a round in which each client
+also trains: one epoch of scikit-learn's network of two layers with so many parameters, over 1,000 pictures of the size of
+MNIST's, which is little training.
 
 With --coefficients the same rounds, checked, in which clients multiply their vectors by 1, 2 or 3 in each group (decision
 0030), next to those in which nobody does. The ring is the same.
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.neural_network import MLPClassifier
 
 from fedgt.design import named_design
 from fedgt.secagg import (
@@ -37,6 +40,7 @@ from fedgt.secagg.challenge import Committed, draw_seed, seed_hash
 
 NAMES = tuple(f"client-{number:02d}" for number in range(15))
 DESIGN = "graded-15x10-b"
+PIXELS, CLASSES, SAMPLES = 784, 10, 1000
 MOST = 3
 """The largest coefficient; all plans have room for it, so that they have one ring."""
 
@@ -102,6 +106,17 @@ def one_round(
     seconds = time.process_time() - began
     assert all(one.status == "open" for one in sums)
     return seconds, traffic
+
+
+def training(entries: int) -> float:
+    """CPU seconds in which one client trains a network of about so many parameters for one epoch."""
+    hidden = max(round((entries - CLASSES) / (PIXELS + CLASSES + 1)), 1)
+    drawn = np.random.default_rng(0)
+    images, labels = drawn.random((SAMPLES, PIXELS)).astype(np.float32), drawn.integers(0, CLASSES, SAMPLES)
+    network = MLPClassifier((hidden,), solver="sgd", batch_size=32, random_state=0)
+    began = time.process_time()
+    network.partial_fit(images, labels, classes=np.arange(CLASSES))
+    return time.process_time() - began
 
 
 def answering(entries: int, times: int) -> float:
@@ -170,6 +185,7 @@ def check_rows(sizes: list[int], rounds: int) -> list[dict[str, Any]]:
             for checked in (True, False):
                 took[checked].append(one_round(entries, number, checked=checked, signed=signed))
         with_it, without = (statistics.median(seconds for seconds, _ in took[checked]) for checked in (True, False))
+        trained = len(NAMES) * training(entries)
         sent = (took[True][0][1] - took[False][0][1]) / named_design(DESIGN).groups
         rows.append(
             {
@@ -181,6 +197,8 @@ def check_rows(sizes: list[int], rounds: int) -> list[dict[str, Any]]:
                 "ratio": round(with_it / without, 3),
                 "answer_cpu_ms": round(1000 * answering(entries, 9), 2),
                 "bytes_a_group": round(sent),
+                "cpu_seconds_training": round(trained, 3),
+                "ratio_with_training": round((trained + with_it) / (trained + without), 3),
             }
         )
         print(", ".join(f"{name} {value}" for name, value in rows[-1].items()), flush=True)

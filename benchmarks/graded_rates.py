@@ -32,8 +32,10 @@ from fedgt._version import __version__
 from fedgt.design import Design, named_design, searched_design, searched_designs
 from fedgt.evidence import GradedDecoding
 from fedgt.federation import DecodeSettings, ScreenSettings, Validation
-from fedgt.federation.measure import GroupMeans, graded_of, suspects
+from fedgt.federation.group_means import GroupMeans
+from fedgt.federation.measure import suspects
 from fedgt.federation.next_rows import next_rows
+from fedgt.federation.views import graded_of
 from fedgt.planning.ties import ties
 from fedgt.train import (
     ImageData,

@@ -15,7 +15,8 @@ import numpy as np
 
 from fedgt.design import named_design
 from fedgt.federation import DecodeSettings, ScreenSettings, Validation
-from fedgt.federation.measure import GroupMeans, Measured, measured
+from fedgt.federation.group_means import GroupMeans
+from fedgt.federation.measure import Measured, measured
 from fedgt.grouping import Grouping
 
 DESIGN = named_design("graded-15x10-b")

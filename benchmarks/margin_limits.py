@@ -22,7 +22,9 @@ from fedgt.evidence import MarginEvidence, contrasts
 from fedgt.experiment import make_spec
 from fedgt.experiment.simulation import Simulation, simulate
 from fedgt.federation import DecodeSettings, ScreenSettings
-from fedgt.federation.measure import GroupMeans, graded_of, suspects
+from fedgt.federation.group_means import GroupMeans
+from fedgt.federation.measure import suspects
+from fedgt.federation.views import graded_of
 from fedgt.train import ImageData, load
 from fedgt.types import BoolArray, FloatArray, Parameters
 from heterogeneity import CELLS, DATA

@@ -254,7 +254,7 @@ def test_what_cannot_be_written_is_an_error_that_says_what_can(
 
 
 TOWNS = ("aarhus", "bergen", "cadiz", "delft", "espoo", "faro", "ghent", "hull")
-NAMED = "round 2, training: excluded espoo"
+NAMED = re.compile("^round 2, (test|training): excluded espoo$", re.MULTILINE)
 
 
 def rehearsed(folder: Path, engine: Engine) -> str:
@@ -279,10 +279,10 @@ def rehearsed(folder: Path, engine: Engine) -> str:
     reason="needs flower-superlink, openssl and ssh-keygen on the PATH",
 )
 def test_the_rehearsal_over_tls_ends_with_the_report(tmp_path: Path) -> None:
-    assert NAMED in rehearsed(tmp_path, "flower")
+    assert NAMED.search(rehearsed(tmp_path, "flower"))
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvflare") is None, reason="needs nvflare on the PATH")
 def test_the_rehearsal_on_flare_ends_with_the_report(tmp_path: Path) -> None:
-    assert NAMED in rehearsed(tmp_path, "nvflare")
+    assert NAMED.search(rehearsed(tmp_path, "nvflare"))

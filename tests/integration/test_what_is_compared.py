@@ -10,7 +10,9 @@ from fedgt.evidence import GradedEvidence, MarginEvidence
 from fedgt.experiment import make_spec
 from fedgt.experiment.simulation import simulate
 from fedgt.federation import DecodeSettings, ScreenSettings, Validation
-from fedgt.federation.measure import GroupMeans, chosen, graded_of, suspects
+from fedgt.federation.group_means import GroupMeans
+from fedgt.federation.measure import suspects
+from fedgt.federation.views import chosen, graded_of
 
 MATRIX = searched_design("nested-15x12-r4").design.plain.matrix
 AUTO = ScreenSettings()

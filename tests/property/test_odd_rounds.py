@@ -13,7 +13,8 @@ from fedgt.design import from_matrix
 from fedgt.errors import FedGTError
 from fedgt.evidence import GradedDecoding
 from fedgt.federation import DecodeSettings, Features, ScreenSettings, Validation, exclude
-from fedgt.federation.measure import GroupMeans, measured
+from fedgt.federation.group_means import GroupMeans
+from fedgt.federation.measure import measured
 from fedgt.federation.settings import OnSuspicious
 from fedgt.grouping import Grouping
 from fedgt.types import FloatArray, Parameters, SetEvidence

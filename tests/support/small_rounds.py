@@ -7,8 +7,10 @@ import numpy.typing as npt
 
 from fedgt.evidence import GradedDecoding, GradedScreen
 from fedgt.federation import DecodeSettings, ScreenSettings, Validation
-from fedgt.federation.measure import GroupMeans, graded_of, suspects
+from fedgt.federation.group_means import GroupMeans
+from fedgt.federation.measure import suspects
 from fedgt.federation.settings import Features
+from fedgt.federation.views import graded_of
 from fedgt.types import IntArray, Parameters
 
 CLASSES = 5

@@ -50,6 +50,10 @@ class UsableScores:
         object.__setattr__(self, "kept", frozen(self.kept, np.bool_))
         object.__setattr__(self, "rounded", frozen(self.rounded, np.bool_))
 
+    def noted(self, reason: str) -> str:
+        """The reason, and what was left out or replaced."""
+        return f"{reason}; {self.note}" if self.note else reason
+
     def exact(self) -> "UsableScores":
         """The same without samples that have a rounded score.
 

@@ -8,7 +8,8 @@ import numpy as np
 from fedgt.design import Design
 from fedgt.errors import CalibrationError, ShapeError, SpecError
 from fedgt.evidence import FEWEST_CLASSES, checked_scores, contrasts, unscored
-from fedgt.federation.measure import by_class, decoded, real_rows
+from fedgt.federation.group_means import by_class, real_rows
+from fedgt.federation.measure import decoded
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
 from fedgt.grouping import Grouping

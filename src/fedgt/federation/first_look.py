@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedgt.evidence import class_losses, usable_scores
-from fedgt.federation.measure import GroupMeans, by_class
+from fedgt.federation.group_means import GroupMeans, by_class
 from fedgt.federation.participants import Validation
 from fedgt.types import FloatArray, Parameters, frozen
 

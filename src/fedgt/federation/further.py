@@ -7,8 +7,8 @@ import numpy as np
 from fedgt.decode import RankedSet
 from fedgt.design import AnyDesign, StagedDesign
 from fedgt.evidence import contrasts
+from fedgt.federation.group_means import real_rows
 from fedgt.federation.liars import Suspicions
-from fedgt.federation.measure import real_rows
 from fedgt.federation.next_rows import next_rows
 from fedgt.federation.participants import Federation
 from fedgt.federation.redraw import Room, keep_promise_together, redrawn, reserved_rows, told_apart

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from fedgt.evidence import GradedDecoding, MarginEvidence
+from fedgt.federation.group_means import GroupMeans
 from fedgt.federation.look import Look
-from fedgt.federation.measure import GroupMeans, Measured
+from fedgt.federation.measure import Measured
 from fedgt.federation.sums import Taken
 from fedgt.federation.trial import Trial
 from fedgt.grouping import Grouping

@@ -6,11 +6,13 @@ from functools import partial
 
 from fedgt.evidence import GradedDecoding, label_under_attack
 from fedgt.federation.findings import from_posterior
+from fedgt.federation.group_means import GroupMeans
 from fedgt.federation.look import Look
-from fedgt.federation.measure import GroupMeans, Measured, graded_of, measured, suspects
+from fedgt.federation.measure import Measured, measured, suspects
 from fedgt.federation.open_tests import MOST, OpenTests, both_ways
 from fedgt.federation.participants import Validation
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
+from fedgt.federation.views import graded_of
 from fedgt.grouping import Grouping
 from fedgt.types import SetEvidence
 

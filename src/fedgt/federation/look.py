@@ -13,11 +13,12 @@ import numpy as np
 from scipy.special import expit
 
 from fedgt.evidence import GradedDecoding
-from fedgt.federation.measure import Chosen, GroupMeans
+from fedgt.federation.group_means import GroupMeans
 from fedgt.federation.open_tests import OpenTests
 from fedgt.federation.settings import DecodeSettings
 from fedgt.federation.trial import Trial
 from fedgt.federation.verdicts import Exclusion
+from fedgt.federation.views import Chosen
 from fedgt.grouping import Grouping
 from fedgt.types import BoolArray, FloatArray
 

@@ -1,69 +1,35 @@
-"""What the open sums of a test round say: each screen on the means of the groups.
-
-Here, and nowhere else, group sums become features: the classification layer, what the model says about the validation set,
-or its margins.
-"""
+"""What the open sums of a test round say: each screen on the means of the groups."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Literal
 
 import numpy as np
 
 from fedgt.decode import Decoding, IndependentPrior, RankedSet, decode, without_evidence
 from fedgt.errors import ContradictoryOutcomesError
 from fedgt.evidence import (
-    FEWEST_CLASSES,
     SIGNIFICANT,
-    SOMEBODY,
     GradedDecoding,
     GradedEvidence,
     GradedScreen,
-    HonestAccount,
     LabelFinding,
     MarginEvidence,
-    SecondOpinion,
-    UsableScores,
     acquitted,
-    beyond_honest,
-    class_losses,
-    class_products,
-    class_steps,
     decode_graded,
     evidence_of_difference,
-    graded_screen,
-    label_spread,
     label_under_attack,
-    largest_scored,
-    left_out,
-    margins,
-    outputs,
-    push_along_mean,
     together,
-    too_few,
     unscored,
-    usable_scores,
 )
-from fedgt.evidence.by_margins.second_opinion import MarginTest
-from fedgt.evidence.by_margins.spread import MORE_THAN_CHANCE
-from fedgt.evidence.by_margins.standing_out import classes_to_compare
 from fedgt.federation.findings import Finding, from_outcomes, from_posterior
-from fedgt.federation.participants import Federation, Validation
-from fedgt.federation.settings import MOST_SETS_BY_MARGINS, DecodeSettings, ScreenSettings
-from fedgt.federation.sums import mean_update, plus
+from fedgt.federation.group_means import GroupMeans, by_class
+from fedgt.federation.participants import Validation
+from fedgt.federation.settings import DecodeSettings, ScreenSettings
+from fedgt.federation.sums import plus
+from fedgt.federation.views import Chosen, chosen, graded_of
 from fedgt.grouping import Grouping
 from fedgt.screen import ScreenResult, all_negative, cluster_screen, layer_features, measure
-from fedgt.secagg import GroupSum
-from fedgt.types import NEGATIVE, BoolArray, FloatArray, IntArray, Outcomes, Parameters, SetEvidence
-
-ENOUGH_CLASSES = 6
-"""From so many classes on `auto` may compare margins. With fewer, an attack on two classes looks as if half of them were
-owned unevenly, and margins have too few pairs to learn from: weights are compared, and margins are the second opinion."""
-
-
-Chosen = Literal["", "weights", "margins"]
-"""What `auto` has chosen in the first test; empty before it."""
+from fedgt.types import NEGATIVE, BoolArray, Outcomes, SetEvidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -94,55 +60,6 @@ class Measured:
     repeatable: bool
     same_again: bool = False
     label: LabelFinding | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class GroupMeans:
-    """What a test compares.
-
-    Attributes:
-        start: The global model at the start of the round.
-        updates: The mean update of each group; None where no sum is open.
-        rows: float64[groups, clients]: the real weight of each client in each sum.
-        samples: float64[clients]: the number of samples of each client.
-    """
-
-    start: Parameters
-    updates: Sequence[Mapping[str, FloatArray] | None]
-    rows: FloatArray
-    samples: FloatArray
-
-    @property
-    def erased(self) -> BoolArray:
-        """bool[groups]: which groups have no open sum."""
-        return np.array([one is None for one in self.updates])
-
-    def scores(self, validation: Validation) -> UsableScores:
-        """What the first model and the mean of each open group say about the samples that they can be compared on."""
-        models = [self.start, *(None if one is None else plus(self.start, one) for one in self.updates)]
-        return usable_scores(
-            [None if one is None else np.asarray(validation.logits(one), dtype=np.float64) for one in models],
-            np.asarray(validation.labels),
-        )
-
-
-def group_means(
-    federation: Federation, sums: Sequence[GroupSum], parameters: Parameters, grouping: Grouping
-) -> GroupMeans:
-    """What the sums of a test give to compare.
-
-    Args:
-        federation: For the weights and sample counts of the clients.
-        sums: Of all groups; those that are not open are erasures.
-        parameters: The global model at the start of the round.
-        grouping: With the members that each open sum is really over.
-    """
-    return GroupMeans(
-        start=parameters,
-        updates=[None if one.total is None else mean_update(one) for one in sums],
-        rows=real_rows(federation, grouping),
-        samples=np.array([federation.samples[client] for client in grouping.clients], dtype=np.float64),
-    )
 
 
 def measured(
@@ -277,8 +194,10 @@ def clusters_of(test: GroupMeans, validation: Validation, settings: ScreenSettin
                 features,
                 utilities,
                 erased=test.erased,
-                reason=f"no significant difference: a line through the groups is {found:.3g} nats more likely than noise, "
-                f"{SIGNIFICANT:.3g} are needed, so all are negative{_also(used.note)}",
+                reason=used.noted(
+                    f"no significant difference: a line through the groups is {found:.3g} nats more likely than noise, "
+                    f"{SIGNIFICANT:.3g} are needed, so all are negative"
+                ),
             )
     screened = cluster_screen(
         features,
@@ -289,236 +208,4 @@ def clusters_of(test: GroupMeans, validation: Validation, settings: ScreenSettin
         restarts=settings.restarts,
         seed=seed,
     )
-    return replace(screened, reason=screened.reason + _also(used.note))
-
-
-def chosen(evidence: SetEvidence) -> Chosen:
-    """What was compared; empty where that was for the sake of suspects who went far, and is not to be so in later tests."""
-    if isinstance(evidence, MarginEvidence):
-        return "margins"
-    return "" if isinstance(evidence, GradedEvidence) and evidence.far else "weights"
-
-
-def graded_of(test: GroupMeans, validation: Validation, settings: ScreenSettings, known: Chosen = "") -> GradedScreen:
-    """Graded evidence by the features of the settings; on weights, with a second opinion where it can be had.
-
-    Args:
-        test: The means of the groups.
-        validation: The server's validation set.
-        settings: What is compared.
-        known: What earlier tests have compared: it is compared again where the settings say `auto`.
-    """
-    used = test.scores(validation)
-    if settings.features == "auto" and known:
-        settings = settings.model_copy(update={"features": known})
-    found = _graded(test, validation, settings, used)
-    return replace(found, reason=found.reason + _also(used.note))
-
-
-def _graded(test: GroupMeans, validation: Validation, settings: ScreenSettings, used: UsableScores) -> GradedScreen:
-    labels, scores = used.labels, used.models[1:]
-    losses = _stacked([None if one is None else class_losses(one, labels) for one in scores])
-    label, weights, erased = settings.source_label, test.rows, test.erased
-    by_features = partial(graded_screen, weights=weights, samples=test.samples, erased=erased, label=label)
-    if settings.features == "outputs":
-        return by_features(_stacked([None if one is None else outputs(one, labels) for one in scores]), losses)
-    by_scores = used.exact()
-    present, counts = np.unique(by_scores.labels, return_counts=True)
-    asked = label is None or label in present
-    if settings.features == "margins" and (erased.all() or len(present) < FEWEST_CLASSES or not asked):
-        nothing = np.zeros(len(test.rows), dtype=np.bool_)
-        few = "; too few classes have a sample that all models score, without probabilities of 0"
-        omitted = left_out(erased, nothing, nothing) + ("" if erased.all() else few)
-        return too_few(nothing, np.full(len(test.rows), np.nan), omitted)
-    margin = np.full((len(test.rows), len(present), losses.shape[1]), np.nan)
-    for group, one_score in enumerate(by_scores.models[1:]):
-        if one_score is not None and len(present):
-            margin[group] = margins(one_score, by_scores.labels)
-    finite = ~erased & np.isfinite(margin).all(axis=(1, 2))
-    chosen = classes_to_compare(margin[finite], weights[finite], present, label)
-    of = None
-    share = float(counts[chosen].sum() / max(counts.sum(), 1))
-    if len(chosen) < len(present):
-        of, present, counts = losses.shape[1], present[chosen], counts[chosen]
-        by_scores, margin = by_scores.of_classes(present), margin[:, chosen][:, :, present]
-    columns = np.arange(losses.shape[1]) if of is None else present
-    steps = None
-    if settings.features == "margins" or len(present) >= FEWEST_CLASSES:
-        steps = _steps(test.start, by_scores, validation, columns)
-    by_margins = MarginTest(
-        margins=margin,
-        class_losses=losses,
-        classes=present,
-        weights=weights,
-        erased=erased,
-        steps=steps,
-        label=label,
-        of=of,
-    )
-    accounted = partial(_accounted, by_margins=by_margins, by_scores=by_scores, start=test.start, validation=validation)
-    if settings.features == "margins":
-        return accounted()
-    updates = [None if one is None else one[settings.layer] for one in test.updates]
-    found = by_features(by_class(_stacked(updates)), losses)
-    evidence = found.evidence
-    if not isinstance(evidence, GradedEvidence):
-        return found
-    first = by_scores.models[0]
-    if steps is None or first is None or not asked:
-        return replace(found, reason=f"{found.reason}; {_why_no_opinion(validation)}")
-    heard = found.tested
-    spread = partial(
-        label_spread,
-        margin[heard],
-        margins(first, by_scores.labels)[:, columns],
-        steps=steps,
-        weights=weights[heard],
-        samples=np.array(test.samples) * share,
-        counts=counts,
-    )
-    opinion = SecondOpinion(spread=spread(), test=by_margins, heard=np.atleast_1d((weights[heard] != 0).any(axis=0)))
-    evidence = replace(evidence, opinion=opinion, evenly_owned=opinion.evenly_owned)
-    if opinion.evenly_owned or len(present) < ENOUGH_CLASSES:
-        return replace(found, evidence=evidence)
-    layers = _stacked([updates[group] for group in np.flatnonzero(heard)]).reshape(int(heard.sum()), -1)
-    far = _far(evidence, layers, weights[heard], test.samples) if settings.features == "auto" else 0.0
-    if far:
-        return replace(
-            found,
-            evidence=replace(evidence, evenly_owned=True, far=True),
-            reason=f"suspects go {1 + far:.1f} times as far along the mean update as the others, as no honest client does, "
-            f"whatever classes it owns: weights are compared; {found.reason}",
-        )
-    return _where_unevenly_owned(replace(found, evidence=evidence), accounted(), spread, settings.features == "auto")
-
-
-def _where_unevenly_owned(
-    by_weights: GradedScreen, by_margins: GradedScreen, spread: Callable[..., float], auto: bool
-) -> GradedScreen:
-    """Margins, or weights where only the suspects make it look as if clients owned the classes unevenly.
-
-    Args:
-        by_weights: What the weights say.
-        by_margins: What the margins say.
-        spread: How unevenly clients own the classes, `aside` being set aside; see `label_spread`.
-        auto: Whether margins may be compared in place of weights.
-    """
-    weighed, evidence = by_weights.evidence, by_margins.evidence
-    account = evidence.account if isinstance(evidence, MarginEvidence) else None
-    if isinstance(weighed, GradedEvidence) and isinstance(evidence, MarginEvidence) and account is not None:
-        weighed = replace(weighed, account=account, evenly_owned=True, far=True)
-        suspects, attacks = _beside_others(weighed, account, spread)
-        if suspects > 1:
-            account = replace(account, one_at_most=True)
-            by_margins = replace(by_margins, evidence=replace(evidence, account=account))
-        if attacks > 1:
-            return replace(
-                by_weights,
-                evidence=weighed,
-                reason=f"clients own the classes evenly but for the suspects of {attacks} attacks, who did what no honest "
-                f"client does: weights are compared; {by_weights.reason}",
-            )
-    if not auto:
-        return by_weights
-    return replace(by_margins, reason=f"clients own the classes unevenly, so margins are compared; {by_margins.reason}")
-
-
-def _beside_others(evidence: GradedEvidence, account: HonestAccount, spread: Callable[..., float]) -> tuple[int, int]:
-    """Suspects, where all others own the classes evenly, and attacks that honest clients do not explain together.
-
-    With one attack margins are not misled by owners of few classes. They clear whoever makes another.
-    """
-    found = _by_weights(evidence)
-    suspects = found.flagged | found.suspicious
-    if not suspects.any() or spread(aside=suspects) > MORE_THAN_CHANCE:
-        return 0, 0
-    explained = found.attacks > 1 and (not found.flagged.any() or account.explains(suspects))
-    return int(suspects.sum()), 0 if explained else found.attacks
-
-
-def _by_weights(evidence: GradedEvidence) -> GradedDecoding:
-    """Whom this evidence suspects by itself."""
-    clients = evidence.noise.shape[1]
-    largest = max(1, min((clients - 1) // 2, largest_scored(clients, most=MOST_SETS_BY_MARGINS)))
-    return decode_graded([evidence], clients=clients, largest=largest)
-
-
-def _accounted(
-    *, by_margins: MarginTest, by_scores: UsableScores, start: Parameters, validation: Validation
-) -> GradedScreen:
-    """What the margins say, with what is needed to ask whether honest clients could have sent the sums, where that is known.
-
-    It is known where every class has samples, all of them are compared, and it is known what the classification layer sees.
-    """
-    screen, first = by_margins(), by_scores.models[0]
-    evidence, tested = screen.evidence, screen.tested
-    every = by_margins.of is None and len(by_margins.classes) == by_margins.margins.shape[2]
-    if not isinstance(evidence, MarginEvidence) or not every or first is None or validation.inputs is None:
-        return screen
-    inputs = np.asarray(validation.inputs(start), dtype=np.float64)[by_scores.kept]
-    products = class_products(inputs, by_scores.labels) if np.isfinite(inputs).all() else None
-    moved = by_margins.margins[tested] - margins(first, by_scores.labels)
-    if products is None or not np.isfinite(moved).all():
-        return screen
-    account = HonestAccount(moved=moved, weights=by_margins.weights[tested], products=products[0], errors=products[1])
-    return replace(screen, evidence=replace(evidence, account=account))
-
-
-def _far(evidence: GradedEvidence, updates: FloatArray, weights: FloatArray, samples: FloatArray) -> float:
-    """How far those go along the mean update whom weights suspect, in units of the others; 0 if honest ones might."""
-    found = _by_weights(evidence)
-    suspects = np.isin(np.arange(weights.shape[1]), found.best[0].clients if found.best else ())
-    if found.against_nobody < SOMEBODY or not suspects.any():
-        return 0.0
-    push = push_along_mean(updates, weights, samples, suspects)
-    return push if beyond_honest(push, samples, suspects) else 0.0
-
-
-def _why_no_opinion(validation: Validation) -> str:
-    """Why nobody is asked whether the suspects merely own other classes; said, because honest clients may pay for it."""
-    if validation.inputs is None:
-        cause = "what the classification layer sees is not known (Validation.inputs)"
-    elif len(np.unique(validation.labels)) < FEWEST_CLASSES:
-        cause = f"the validation set has fewer than {FEWEST_CLASSES} classes"
-    else:
-        cause = "what the models say or see is not finite (probabilities of 0)"
-    return f"no second opinion, because {cause}: clients that own other classes may be accused"
-
-
-def _steps(parameters: Parameters, used: UsableScores, validation: Validation, columns: IntArray) -> FloatArray | None:
-    """How training on whole classes moves the margins of these columns; None where the layer's inputs are not known."""
-    start, whole = used.models[0], [one for one in used.models[1:] if one is not None and np.isfinite(one).all()]
-    if validation.inputs is None or start is None or not whole:
-        return None
-    # From half way, so that the step is that of a whole round: from where it starts to the mean of where groups end.
-    halfway = (start + np.mean(whole, axis=0)) / 2
-    inputs = np.asarray(validation.inputs(parameters), dtype=np.float64)[used.kept]
-    if not (np.isfinite(halfway).all() and np.isfinite(inputs).all()):
-        return None
-    return class_steps(halfway, inputs, used.labels)[:, :, columns]
-
-
-def _also(note: str) -> str:
-    return f"; {note}" if note else ""
-
-
-def _stacked(rows: Sequence[FloatArray | None]) -> FloatArray:
-    """float64[groups, ...], NaN for groups without an entry."""
-    shape = next((row.shape for row in rows if row is not None), (1,))
-    stacked = np.full((len(rows), *shape), np.nan)
-    for i, row in enumerate(rows):
-        if row is not None:
-            stacked[i] = row
-    return stacked
-
-
-def by_class(layers: FloatArray) -> FloatArray:
-    """float[groups, classes, inputs] of layers with more dimensions, as those of a convolution; others as they are."""
-    return layers.reshape(*layers.shape[:2], -1) if layers.ndim > 3 else layers
-
-
-def real_rows(federation: Federation, grouping: Grouping) -> FloatArray:
-    """float64[groups, clients]: the real weight of each client in each sum."""
-    weights = np.array([federation.weight(client) for client in grouping.clients], dtype=np.float64)
-    rows: FloatArray = grouping.rows * weights
-    return rows
+    return replace(screened, reason=used.noted(screened.reason))

@@ -19,7 +19,7 @@ import numpy as np
 
 from fedgt.decode import RankedSet
 from fedgt.federation.further import further_design
-from fedgt.federation.measure import real_rows
+from fedgt.federation.group_means import real_rows
 from fedgt.federation.participants import Federation
 from fedgt.federation.redraw import LISTED, RESERVED, Room, keep_promise_together, possible_rows, redrawn, reserved_rows
 from fedgt.federation.round import ScreeningRound

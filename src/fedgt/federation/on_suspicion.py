@@ -12,8 +12,8 @@ import numpy as np
 from fedgt.engine import SecureSums
 from fedgt.federation.first_look import FirstLook, first_look, reason_to_open_more
 from fedgt.federation.first_rows import first_rows
+from fedgt.federation.group_means import group_means, real_rows
 from fedgt.federation.look import Look
-from fedgt.federation.measure import group_means, real_rows
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.round import ScreeningRound, real_grouping, revealed_mean
 from fedgt.federation.sums import RoundResult, foreseen, take

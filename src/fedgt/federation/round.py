@@ -22,10 +22,11 @@ from fedgt.evidence import (
     GradedScreen,
 )
 from fedgt.federation.checks import check_decoder, check_test
+from fedgt.federation.group_means import group_means, real_rows
 from fedgt.federation.hearing import Hearing, heard_again
 from fedgt.federation.judgement import judge
 from fedgt.federation.look import Look
-from fedgt.federation.measure import Measured, group_means, measured, real_rows
+from fedgt.federation.measure import Measured, measured
 from fedgt.federation.open_tests import OpenTests
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.settings import DecodeSettings, ScreenSettings

@@ -17,11 +17,11 @@ import numpy as np
 from fedgt.errors import SpecError
 from fedgt.federation.first_look import FirstLook, remembered
 from fedgt.federation.look import Look
-from fedgt.federation.measure import chosen
 from fedgt.federation.round import ScreeningRound, opened_rows
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
 from fedgt.federation.state import RunState
 from fedgt.federation.sums import RoundResult
+from fedgt.federation.views import chosen
 
 _LOTS = 8
 """A stream of randomness of its own."""

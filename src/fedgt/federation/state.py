@@ -7,13 +7,13 @@ from typing import Literal
 
 from fedgt.federation.first_look import FirstLook
 from fedgt.federation.liars import Suspicions
-from fedgt.federation.measure import Chosen
 from fedgt.federation.open_tests import OpenTests
 from fedgt.federation.round import ScreeningRound
 from fedgt.federation.silence import Silences
 from fedgt.federation.sums import RoundResult
 from fedgt.federation.trial import Trial
 from fedgt.federation.verdicts import Exclusion, Verdict
+from fedgt.federation.views import Chosen
 from fedgt.grouping import Grouping
 from fedgt.privacy import Ledger
 from fedgt.types import FloatArray, Parameters, SetEvidence

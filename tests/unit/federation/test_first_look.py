@@ -11,7 +11,7 @@ import pytest
 from fedgt import Validation
 from fedgt.federation.first_look import FirstLook, first_look, reason_to_open_more, remembered
 from fedgt.federation.first_rows import first_rows
-from fedgt.federation.measure import GroupMeans
+from fedgt.federation.group_means import GroupMeans
 from fedgt.planning import default_design
 from fedgt.privacy import best_in_span
 

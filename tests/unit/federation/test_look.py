@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from fedgt import Grouping, named_design
 from fedgt.evidence import GradedDecoding, decode_graded
 from fedgt.federation import DecodeSettings, Exclusion, ScreenSettings, Verdict
+from fedgt.federation.group_means import GroupMeans
 from fedgt.federation.look import Look, without
-from fedgt.federation.measure import GroupMeans
 from fedgt.federation.schedule import Standing
 
 NAMES = tuple(f"c{j:02d}" for j in range(15))
