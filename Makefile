@@ -53,8 +53,8 @@ $(VENV)/.engines: $(VENV)/.dev $(LOCK)/engines.txt
 	@touch $@
 
 # ENGINES="simulation or tls" chooses among them; "flare" is NVIDIA FLARE (ten minutes).
-test-engines: $(VENV)/.engines ## Flower and NVIDIA FLARE: simulations and deployments on loopback, with faults and TLS, and the guides (half an hour)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 0 -rs $(if $(ENGINES),-k "$(ENGINES)") tests/contract/test_engine_contract.py tests/integration/test_deployment_guide.py tests/integration/test_new_app.py tests/integration/test_flower_engines.py tests/integration/test_flare_deployment.py
+test-engines: $(VENV)/.engines ## Flower and NVIDIA FLARE: simulations and deployments on loopback, with faults and TLS, and the guides (an hour)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 0 -rs $(if $(ENGINES),-k "$(ENGINES)") tests/contract/test_engine_contract.py tests/integration/test_deployment_guide.py tests/integration/test_nvflare_guide.py tests/integration/test_new_app.py tests/integration/test_flower_engines.py tests/integration/test_flare_deployment.py
 
 $(VENV)/.torch: $(VENV)/.dev
 	$(PIP) install --quiet 'torch>=2.6'

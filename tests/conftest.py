@@ -18,13 +18,13 @@ from fedgt.federation import Federation, SumSettings, Weighting
 from fedgt.grouping import Grouping
 from fedgt.privacy import Ledger
 from fedgt.types import Parameters
+from slow_cases import EXAMPLES
 
 # The tests run side by side already: threads of the linear algebra would only wait for each other, here and in commands.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 threadpool_limits(1)
 
 # `make test` asks for fewer examples of each law than `make test-all`.
-EXAMPLES = int(os.environ.get("FEDGT_EXAMPLES", "60"))
 settings.register_profile("fedgt", deadline=None, derandomize=True, max_examples=EXAMPLES)
 settings.load_profile("fedgt")
 

@@ -326,8 +326,22 @@ class EnergyEvidence(SetEvidence, Protocol):
 
 
 @runtime_checkable
+class PointingEvidence(SetEvidence, Protocol):
+    """Evidence that knows where the best sets may be, which helps where there are too many to score."""
+
+    def pointed_at(self, largest: int) -> BoolArray:
+        """bool[B, clients]: sets of at most this size to begin a search with."""
+        ...
+
+
+@runtime_checkable
 class LayeredEvidence(ExplainingEvidence, Protocol):
     """Evidence from which the part that one set explains can be taken away, to ask whether there is a second attack."""
+
+    @property
+    def contrasts(self) -> int:
+        """In how many ways the groups of a test are compared."""
+        ...
 
     def harm(self, posterior: FloatArray, aside: BoolArray) -> float:
         """P-value, corrected for the number of classes, of no loss rising with the suspects, float64[clients].

@@ -19,6 +19,7 @@ from fedgt import FederationRun
 from fedgt.federation import DecodeSettings
 from fedgt.privacy import Ledger
 from fedgt.record import RunResult
+from slow_cases import tries
 from small_run import ATTACKERS, NAMES, START, made
 
 TWO_TESTS: dict[str, Any] = {"test_rounds": (1, 3), "rounds": 4}
@@ -81,7 +82,8 @@ def test_a_server_that_is_killed_at_any_write_goes_on_with_its_verdicts_and_its_
     whole = made(**TWO_TESTS)
     list(whole.rounds(START))
     lost: set[int] = set()
-    for at in range(10_000):
+    step = round(20 / tries(20))
+    for at in range(0, 10_000, step):
         folder, opened = tmp_path / str(at), []  # type: tuple[Path, list[tuple[str, Mapping[str, float]]]]
         with crash(at):
             try:
@@ -122,14 +124,14 @@ for step in run.rounds(small_run.START):
 
 
 @pytest.mark.slow
-def test_a_server_that_is_killed_at_twenty_random_moments_ends_every_run(tmp_path: Path) -> None:
+def test_a_server_that_is_killed_at_random_moments_ends_every_run(tmp_path: Path) -> None:
     whole = made(**TWO_TESTS)
     list(whole.rounds(START))
     rng, began = random.Random(20), time.monotonic()
     undisturbed = start(tmp_path, "whole")
     assert undisturbed.wait(timeout=120) == 0
     longest, killed = time.monotonic() - began, 0
-    for number in range(20):
+    for number in range(tries(20)):
         process = start(tmp_path, str(number))
         time.sleep(rng.uniform(0.3, 1.0) * longest)
         process.send_signal(signal.SIGKILL)
@@ -150,7 +152,7 @@ def test_a_server_that_is_killed_at_twenty_random_moments_ends_every_run(tmp_pat
             if row.status == "open"
         ]
         assert holds(ledger, rows)
-    assert killed >= 10, "most processes had ended before they were killed"
+    assert killed >= tries(20) // 2, "most processes had ended before they were killed"
 
 
 def start(folder: Path, name: str) -> subprocess.Popen[bytes]:

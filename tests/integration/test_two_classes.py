@@ -7,6 +7,7 @@ from sklearn.datasets import load_breast_cancer
 
 from fedgt import FederationRun, TrainedModel, Validation
 from fedgt.types import Parameters
+from slow_cases import tries
 
 CLIENTS = 15
 
@@ -62,5 +63,5 @@ def test_who_swaps_both_labels_is_named_all_the_same() -> None:
 
 @pytest.mark.slow
 def test_over_many_federations_hardly_anybody_is_left_out() -> None:
-    found = [wrong(seed, 0)[1] for seed in range(400, 440)]
+    found = [wrong(seed, 0)[1] for seed in range(400, 400 + tries(40))]
     assert np.mean(found) <= 0.05, found

@@ -23,6 +23,7 @@ class Table:
 
     scores: dict[tuple[int, ...], float]
     fit: float = 0.0
+    contrasts: int = 3
 
     def log_likelihood(self, sets: BoolArray) -> FloatArray:
         return np.array([self.scores[tuple(np.flatnonzero(one).tolist())] for one in sets])

@@ -20,6 +20,7 @@ from fedgt.secagg.account import smallest_support
 from fedgt.secagg.agreement import Row
 from fedgt.secagg.agreement_log import AgreementLog
 from lying_server import LyingServer, least_mixed, model
+from slow_cases import tries
 
 
 def profile(examples: int, *, phases: Sequence[Phase] = (Phase.generate,), steps: int = 12) -> settings:
@@ -39,7 +40,7 @@ def test_no_schedule_of_an_active_server_reveals_fewer_clients_than_promised() -
 
 @pytest.mark.slow
 def test_no_schedule_of_an_active_server_reveals_fewer_clients_than_promised_in_many_tries() -> None:
-    run_state_machine_as_test(ActiveServer, settings=profile(500, steps=20))
+    run_state_machine_as_test(ActiveServer, settings=profile(tries(500), steps=20))
 
 
 # The machine finds the faults that it is for ----------------------------------------------------------------------------

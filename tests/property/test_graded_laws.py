@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fedgt.design import named_design
 from fedgt.evidence import GradedDecoding, GradedScreen, decode_graded, graded_screen
 from harm_parts import log_harmful
+from slow_cases import tries
 
 DESIGN = named_design("graded-15x10-b").matrix.astype(np.float64)
 SMALL = np.array(
@@ -130,10 +131,10 @@ def test_losses_that_carry_no_information_do_not_say_which_end_is_malicious() ->
 def test_with_nobody_malicious_at_most_two_rounds_of_a_hundred_accuse_anybody(effective: int, rounds: int) -> None:
     accused = [
         int(decoded(screened(*drawn([], seed=seed, effective=effective, size=0.0))).flagged.sum())
-        for seed in range(rounds)
+        for seed in range(tries(rounds))
     ]
-    assert sum(one > 0 for one in accused) <= 0.02 * rounds
-    assert sum(accused) <= 0.005 * 15 * rounds
+    assert sum(one > 0 for one in accused) <= 0.02 * len(accused)
+    assert sum(accused) <= 0.005 * 15 * len(accused)
 
 
 @pytest.mark.parametrize("effective", [20, 100, 1000])

@@ -22,6 +22,7 @@ from fedgt.types import (
     FloatArray,
     IntArray,
     LayeredEvidence,
+    PointingEvidence,
     SetEvidence,
     frozen,
 )
@@ -78,6 +79,11 @@ class Sum:
         """float64[B]: the sum."""
         total: FloatArray = np.sum([part.log_likelihood(sets) for part in self.parts], axis=0)
         return total
+
+    def pointed_at(self, largest: int) -> BoolArray:
+        """bool[B, clients]: where each part would begin a search."""
+        found = [part.pointed_at(largest) for part in self.parts if isinstance(part, PointingEvidence)]
+        return np.concatenate(found) if found else np.zeros((0, 0), dtype=np.bool_)
 
 
 def against_nobody(found: SetPosterior) -> float:

@@ -19,7 +19,7 @@ _KEPT = 200
 """As many of the best sets of a size are grown. Chosen like the other numbers here on seeds 900 and 901 of 25 clients, where
 all sets were scored beside (decision 0044)."""
 
-_EXCHANGED, _TURNS = 2, 5
+_EXCHANGED, _TURNS = 4, 10
 """Of so many of the best sets members are exchanged, so often at most."""
 
 _SAMPLED = 10_000
@@ -93,7 +93,12 @@ class Among:
 
 
 def grown_sets(
-    small: Iterable[Piece], score: Callable[[int, BoolArray], FloatArray], among: Among, *, rng: np.random.Generator
+    small: Iterable[Piece],
+    score: Callable[[int, BoolArray], FloatArray],
+    among: Among,
+    *,
+    rng: np.random.Generator,
+    pointed: BoolArray,
 ) -> Iterator[Piece]:
     """Pieces that stand for all sets.
 
@@ -102,6 +107,7 @@ def grown_sets(
         score: Scores sets of a size.
         among: Which sets there are.
         rng: Draws those that stand for others.
+        pointed: bool[B, clients]: sets of any size that are looked at besides, each with its own size.
     """
     last: list[Piece] = []
     for piece in small:
@@ -113,12 +119,17 @@ def grown_sets(
     worth = np.concatenate([one.scores for one in last])
     for size in range(last[-1].size + 1, among.largest + 1):
         sets = _extended(smaller[_best(worth, _KEPT)], among)
-        drawn = among.drawn(size, _SAMPLED, rng)
+        if len(pointed):
+            sets = _different(np.concatenate([sets, pointed[pointed.sum(axis=1) == size]]), among)
+        drawn = _different(among.drawn(size, _SAMPLED, rng), among)
         drawn = drawn[~np.isin(codes(drawn), codes(sets))]
         # Together, because evidence looks more closely at the nearest of many sets, which takes the time.
         both = score(size, np.concatenate([sets, drawn]))
         of_drawn = both[len(sets) :]
-        sets, worth = _exchanged(sets, both[: len(sets)], score, size, among)
+        # What is drawn may lie nearer than what is grown, where no smaller set explains anything.
+        near = _best(of_drawn, _KEPT)
+        starts, worth = np.concatenate([sets, drawn[near]]), np.concatenate([both[: len(sets)], of_drawn[near]])
+        sets, worth = _exchanged(starts, worth, score, size, among)
         yield Piece(size, sets, worth)
         others = ~np.isin(codes(drawn), codes(sets))
         rest, number = sum(among.ways(size)) - len(sets), int(others.sum())

@@ -19,7 +19,7 @@ from fedgt.decode.ranked import RankedSet
 from fedgt.defaults import NOBODY
 from fedgt.errors import ContradictoryOutcomesError, ShapeError, SpecError
 from fedgt.evidence.grown_sets import Among, Piece, grown_sets
-from fedgt.types import BoolArray, FloatArray, IntArray, SetEvidence, frozen
+from fedgt.types import BoolArray, FloatArray, IntArray, PointingEvidence, SetEvidence, frozen
 
 MAX_SETS = 1 << 20
 """As many sets are scored one by one at most; of more, the best ones are searched for."""
@@ -210,11 +210,9 @@ def _pieces_of(
         pieces = [sets[start : start + _BATCH] for start in range(0, len(sets), _BATCH)]
         return np.concatenate([one.scores for one in scored((size, piece) for piece in pieces)])
 
-    searched = list(
-        grown_sets(
-            scored((size, sets) for size, sets in small if len(sets)), score, among, rng=np.random.default_rng(seed)
-        )
-    )
+    pointed = evidence.pointed_at(limit) if isinstance(evidence, PointingEvidence) else np.zeros((0, 0), dtype=np.bool_)
+    of_few = scored((size, sets) for size, sets in small if len(sets))
+    searched = list(grown_sets(of_few, score, among, pointed=pointed, rng=np.random.default_rng(seed)))
     return lambda: iter(searched), False
 
 

@@ -18,6 +18,7 @@ from fedgt.evidence.contrast import Moved, cancelling, moved
 from fedgt.evidence.harm import Damage
 from fedgt.evidence.line import ShiftEvidence, log_sum, shift_evidence
 from fedgt.evidence.line_likelihood import FewFeatures
+from fedgt.evidence.relaxed import relaxed_sets
 from fedgt.types import BoolArray, FloatArray, frozen
 
 HONEST_LINE = 0.5
@@ -189,6 +190,11 @@ class GradedEvidence:
         """The most likely hypothesis."""
         return self.mixture.rows[0]
 
+    @property
+    def contrasts(self) -> int:
+        """In how many ways the groups of a test are compared."""
+        return len(self.strongest.gram) // self.tests
+
     def log_likelihood(self, sets: BoolArray) -> FloatArray:
         """float64[B]: log-likelihood ratio of each set being malicious against nobody, and of its doing harm."""
         members = sets.astype(np.float64)
@@ -210,6 +216,11 @@ class GradedEvidence:
     def some(self) -> float:
         """Evidence in nats that there is a line at all."""
         return self.mixture.some()
+
+    def pointed_at(self, largest: int) -> BoolArray:
+        """bool[B, clients]: sets that the strongest line points to; see `relaxed_sets`."""
+        line = self.strongest.shift
+        return relaxed_sets(line.shifts, line.direction, largest)
 
     def harm(self, posterior: FloatArray, aside: BoolArray) -> float:
         """P-value of no loss rising with the suspects, the others set aside; see `Damage.p_value`."""

@@ -149,6 +149,7 @@ def suspects(
         nobody=decoding.nobody,
         beta=decoding.beta,
         undecided=decoding.undecided,
+        widest=0 if by_margins or decoding.max_malicious is not None else (clients - 1) // 2,
     )
     if faults is None or not faults.any():
         return found
@@ -156,7 +157,7 @@ def suspects(
         found,
         parts,
         faults,
-        largest=largest,
+        largest=len(found.count) - 1,
         nobody=decoding.nobody,
         beta=decoding.beta,
     )

@@ -77,7 +77,8 @@ begins with a few of these sums, and the others are opened only if something is 
 
 EVERY_MINORITY, MOST_BY_DEFAULT = 21, 8
 """Up to so many clients every minority may be malicious, and all sets are scored, a million at most. Of more clients so many
-may be, if nobody says otherwise: large sets explain by chance what honest clients differ by (decision 0044)."""
+may be, if nobody says otherwise and they explain what is seen: large sets explain by chance what honest clients differ by
+(decisions 0044 and 0046)."""
 
 MOST_SETS_BY_MARGINS = 300_000
 """Sets that are scored by margins, at some 60 microseconds each."""
@@ -288,8 +289,8 @@ class DecodeSettings(Options):
     max_malicious: int | None = Field(
         None,
         ge=0,
-        description="n_m^max itself; if it is not given, graded evidence takes any minority of up to 21 clients, and 8 of "
-        "more.",
+        description="n_m^max itself; if it is not given, graded evidence takes any minority of up to 21 clients, and of "
+        "more 8, or any minority if 8 explain nothing.",
     )
     on_undecidable: OnUndecidable = Field(
         "stop", description="What happens when no group is clean, or everybody is flagged."

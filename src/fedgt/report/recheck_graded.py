@@ -13,6 +13,7 @@ import numpy as np
 from fedgt.design import from_matrix
 from fedgt.errors import FedGTError
 from fedgt.evidence import GradedDecoding
+from fedgt.evidence.sets import MAX_SETS
 from fedgt.federation import Exclusion, exclude, from_posterior
 from fedgt.federation.kept_evidence import KeptEvidence, KeptTest
 from fedgt.federation.look import Look
@@ -26,8 +27,9 @@ from fedgt.types import SetEvidence
 
 _AGREE = 1e-6
 
-_MOST_SETS = 3_000_000
-"""Sets of clients over all tests that are scored again; more take longer than a report should."""
+_MOST_SETS, _SEARCHED = 3_000_000, 300_000
+"""Sets of clients over all tests that are scored again; more take longer than a report should. Where there are more than can
+be scored at all the best are searched for, which takes as long as scoring so many."""
 
 
 def recheck_graded(
@@ -46,6 +48,7 @@ def recheck_graded(
         return "not-made", "evidence.npz does not hold the tests of this result", None
     clients = [client["id"] for client in result["clients"]]
     sets = set_count(len(clients), decoding.largest_graded(len(clients), screen.features))
+    sets = _SEARCHED if sets > MAX_SETS else sets
     if sets * len(tests) > _MOST_SETS:
         return "not-made", f"to decide it again, {sets} sets of clients are scored, too many for a report", None
     try:

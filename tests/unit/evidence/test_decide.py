@@ -24,7 +24,7 @@ CLASSES, INPUTS = 4, 60
 
 
 def drawn(
-    shifts: np.ndarray,
+    shifts: np.ndarray | float,
     *,
     rng: np.random.Generator,
     samples: np.ndarray | None = None,
@@ -36,7 +36,7 @@ def drawn(
     clients = shifts + rng.normal(size=(15, CLASSES, INPUTS)) * (100.0 / n)[:, None, None] ** 0.5
     shares = rows / rows.sum(axis=1, keepdims=True)
     means = np.tensordot(shares, clients, axes=1) + rng.normal(size=(CLASSES, INPUTS))
-    hurt = shares @ (np.abs(shifts).sum(axis=(1, 2)) > 0)
+    hurt = shares @ np.any(np.broadcast_to(shifts, clients.shape), axis=(1, 2))
     losses = 0.5 + 0.05 * rng.normal(size=(len(rows), CLASSES)) + hurt[:, None] * np.array([harm, 0.0, 0.0, 0.0])
     return graded_screen(means, losses, weights=rows, samples=n, erased=np.zeros(len(rows), dtype=np.bool_))
 
@@ -61,6 +61,23 @@ def test_every_attacker_and_nobody_else_is_named(malicious: list[int]) -> None:
     assert (found.status, found.attacks) == ("decided", 1)
     assert int(found.count.argmax()) == len(malicious)
     assert found.against_nobody > 5
+
+
+def test_more_attackers_than_were_considered_are_looked_for_where_these_explain_nothing() -> None:
+    rng = np.random.default_rng(5)
+    malicious, benign = (
+        drawn(shifts, rng=rng).evidence for shifts in (attack([2, 3, 8, 10, 13], size=6.0, rng=rng), 0)
+    )
+    assert malicious is not None
+    assert benign is not None
+    few = decode_graded([malicious], clients=15, largest=3)
+    assert not few.flagged.any()
+    wide = decode_graded([malicious], clients=15, largest=3, widest=7)
+    assert np.flatnonzero(wide.flagged).tolist() == [2, 3, 8, 10, 13]
+    assert len(wide.count) == 8
+    nobody = decode_graded([benign], clients=15, largest=3, widest=7)
+    assert not nobody.flagged.any()
+    assert len(nobody.count) == 4, "nothing calls for a wider search"
 
 
 def test_two_attacks_on_different_labels_are_both_found() -> None:
