@@ -262,7 +262,7 @@ def rehearsed(folder: Path, engine: Engine) -> str:
     executed(folder, "fedgt", "new", f"{engine}-app", "app", "--sites", ",".join(TOWNS), "--privacy", "3")
     app = folder / "app"
     try:
-        told = executed(app, "sh", "rehearse.sh", seconds=540)
+        told = executed(app, "sh", "rehearse.sh", seconds=900)
     finally:
         end_processes(app)
     result = json.loads((app / "runs" / "first" / "result.json").read_text())
