@@ -128,7 +128,7 @@ def decode_graded(
         if not _more(beside):
             found, attacks, further = apart[0], each, beside
             against, short = against_nobody(found), 0.0
-    if len(attacks) < 2 and against > 0 and short > limit:
+    if len(attacks) < 2 and short > limit and (against > 0 or (len(priors) > 1 and _loudest(lined, clients) > LOUD)):
         return _unexplained(found, against, clients, largest)
     log_odds, count, ranked = (
         (found.log_odds, found.count, found.best) if len(attacks) < 2 else _either(attacks, largest)
@@ -270,8 +270,8 @@ def _unexplained(found: SetPosterior, against: float, clients: int, largest: int
         best=found.best,
         attacks=1,
         status="unexplained",
-        reason=f"the group means differ by more than honest training explains ({against:.3g} nats), but along no line that "
-        f"at most {largest} clients explain: not enough evidence to name anybody",
+        reason=f"the group means differ by more than honest training explains (evidence against nobody {against:.3g} nats), "
+        f"but along no line that at most {largest} clients explain: not enough evidence to name anybody",
     )
 
 

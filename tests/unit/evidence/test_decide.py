@@ -75,6 +75,9 @@ def test_more_attackers_than_were_considered_are_looked_for_where_these_explain_
     wide = decode_graded([malicious], clients=15, largest=3, widest=7)
     assert np.flatnonzero(wide.flagged).tolist() == [2, 3, 8, 10, 13]
     assert len(wide.count) == 8
+    too_few = decode_graded([malicious], clients=15, largest=2, widest=3)
+    assert too_few.status == "unexplained"
+    assert too_few.undecided.all(), "nobody is cleared where no set explains a line that somebody makes"
     nobody = decode_graded([benign], clients=15, largest=3, widest=7)
     assert not nobody.flagged.any()
     assert len(nobody.count) == 4, "nothing calls for a wider search"
