@@ -30,3 +30,16 @@ def test_ten_attackers_are_named_and_nobody_else(mnist_dir: Path, clients: int, 
     }
     assert result.test is not None
     assert said in f"{result.test.screen_reason}; {result.test.reason}"
+
+
+def test_attackers_who_are_too_many_to_be_scored_are_not_cleared(mnist_dir: Path) -> None:
+    """Margins consider four of 50 clients. Twenty attackers were missed, and 18 of them read as cleared."""
+    attack = {"attack.malicious": 20, "attack.source": 1, "attack.target": 7}
+    spec = make_spec(
+        {"privacy": 6, "data": {"name": "mnist"}, "federation": {"clients": 50, "rounds": 1}}, {"seed": 770, **attack}
+    )
+    result = run(spec)
+    assert {one.verdict for one in result.clients if one.truth == "malicious"} == {"undecided"}
+    assert not any(one.excluded for one in result.clients)
+    assert result.test is not None
+    assert "more than 4 malicious clients could not be looked for" in result.test.reason

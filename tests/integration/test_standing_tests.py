@@ -1,6 +1,7 @@
 """A test in every round: whoever attacks later is named in that round, and its poison is in no global model."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from fedgt import DecodeSettings, FederationRun, ScreenSettings, TrainedModel
 from fedgt.errors import RunHaltedError, SpecError
+from fedgt.evidence import GradedDecoding, decode_graded
 from fedgt.experiment import make_spec, run, run_into
 from fedgt.federation import Step
 from fedgt.types import Parameters
@@ -38,6 +40,61 @@ def test_sleepers_are_named_in_the_round_they_wake_and_their_poison_is_in_no_mod
     assert harm(held(made(sites(), rounds=4))[-1].parameters) > 0.1
     named = {client.id: client.decided_in for client in run.result().clients if client.excluded}
     assert named == dict.fromkeys(ATTACKERS, 3)
+
+
+def unexplained_at_first(monkeypatch: pytest.MonkeyPatch, tests: int) -> None:
+    """No set explains what so many tests see by themselves."""
+    seen: list[None] = []
+
+    def decode(evidence: Any, **options: Any) -> GradedDecoding:
+        found = decode_graded(evidence, **options)
+        if len(evidence) > 1 or len(seen) >= tests:
+            return found
+        seen.append(None)
+        nobody, nothing = np.zeros(len(found.posterior), dtype=np.bool_), np.full(len(found.posterior), np.nan)
+        reason = "no set explains it"
+        return replace(
+            found,
+            posterior=nothing,
+            log_odds=nothing,
+            flagged=nobody,
+            undecided=~nobody,
+            status="unexplained",
+            reason=reason,
+        )
+
+    monkeypatch.setattr("fedgt.federation.measure.decode_graded", decode)
+
+
+@pytest.mark.parametrize("schedule", ["every-round", "on-suspicion"])
+def test_a_first_test_that_no_set_explains_loses_its_round_and_is_held_again(
+    schedule: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unexplained_at_first(monkeypatch, 1)
+    run = standing(sites(wakes=1), screen=ScreenSettings(schedule=schedule))
+    steps = held(run)
+    np.testing.assert_array_equal(steps[0].parameters["weight"], START["weight"])
+    assert not steps[0].excluded
+    assert [set(step.excluded) for step in steps[1:]] == [ATTACKERS] * 3
+    assert all(harm(step.parameters) < 0.1 for step in steps[1:])
+    assert not any(record.status == "refused" for step in steps for record in step.result.records)
+
+
+@pytest.mark.parametrize("schedule", ["every-round", "on-suspicion"])
+def test_first_tests_that_no_set_explains_stop_the_run_with_the_third(
+    schedule: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unexplained_at_first(monkeypatch, 99)
+    monkeypatch.setattr("fedgt.federation.judgement.both_ways", lambda alone, *_: alone)
+    run = standing(sites(wakes=1), screen=ScreenSettings(schedule=schedule))
+    rounds = run.rounds(START)
+    for _ in range(2):
+        np.testing.assert_array_equal(next(rounds).parameters["weight"], START["weight"])
+    with pytest.raises(RunHaltedError, match="no set explains it; the run stops here, as the policy says") as halt:
+        next(rounds)
+    assert isinstance(halt.value.step, Step)
+    np.testing.assert_array_equal(halt.value.step.parameters["weight"], START["weight"])
+    assert run.result().status == "stopped"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import expit
 
 from fedgt.decode.priors import CountPrior
 from fedgt.decode.ranked import RankedSet
@@ -78,8 +79,9 @@ def decode_graded(
         beta: Weight of a misdetection against a false alarm: accused is who has a posterior above 1 - beta.
         undecided: A posterior from this to one minus this is not decided.
         best: How many of the most probable sets to report.
-        widest: As many are considered where `largest` explain nothing, and groups differ along one line as honest clients
-            hardly do; with fewer than `largest`, never.
+        widest: As many may be malicious. More than `largest` are considered where these explain nothing, and groups differ
+            along one line as honest clients hardly do. Larger sets that were not considered, and might have made what is
+            seen, keep their prior probability, so that they clear nobody. Not more than `largest`: there are none.
 
     Raises:
         SpecError: If a number is out of range.
@@ -139,9 +141,14 @@ def decode_graded(
     once = len(evidence) < 2
     needed = (SOMEBODY if once else SOMEBODY_AGAIN) if lined else (SOMEBODY_BY_MARGINS if once else SOMEBODY)
     accused = _Accused(attacks=len(attacks) if against > 0 else 0, against=against, sure=against >= needed)
+    beyond = max(largest, widest) if not lined or _loudest(lined, clients) > SOMEBODY else largest
+    # If as many are likely as were considered, and no line says that they explain it, there may be one more.
+    least = undecided if not lined and len(ranked[0].clients) == largest else 0.0
+    log_odds, unconsidered = _with_unconsidered(log_odds, found, largest, beyond, nobody, least)
     said = _result(log_odds, count, ranked[:best], accused, beta, undecided)
-    if more:
-        said = replace(said, more=True, reason=f"{said.reason}; {MORE}")
+    notes = [MORE] * more
+    notes += [f"more than {largest} malicious clients could not be looked for"] * (unconsidered >= undecided)
+    said = replace(said, more=more, reason="; ".join([said.reason, *notes]))
     by_margins = [one.account for one in evidence if isinstance(one, MarginEvidence) and one.account is not None]
     return excused(judged(said, attacks, lined), by_margins)
 
@@ -176,6 +183,33 @@ def _loudest(evidence: Sequence[LayeredEvidence], clients: int) -> float:
     """The evidence in nats, of the test that has most of it, that groups differ along a line, whoever makes it."""
     nobody = np.zeros((1, clients), dtype=np.bool_)
     return max((float(one.log_likelihood(nobody)[0]) for one in evidence), default=0.0)
+
+
+def _with_unconsidered(
+    log_odds: FloatArray, found: SetPosterior, largest: int, beyond: int, nobody: float, least: float
+) -> tuple[FloatArray, float]:
+    """The same where sets of more clients may be malicious, each as likely to make what is seen as nobody.
+
+    Args:
+        log_odds: Of sets of at most `largest`.
+        found: Their posterior.
+        largest: The most clients of a set that was considered.
+        beyond: The most that may be malicious.
+        nobody: Prior probability that nobody is.
+        least: The least posterior of a client then.
+
+    Returns:
+        Log-odds, and the probability that a client is a member of a set that was not considered.
+    """
+    if beyond <= largest:
+        return log_odds, 0.0
+    considered, nothing = largest / beyond, float(found.count[0])
+    larger = (1.0 - nobody) * (1.0 - considered) * nothing / nobody
+    total = nothing + considered * (1.0 - nothing) + larger
+    member = larger / total * (largest + 1 + beyond) / 2 / len(log_odds)
+    posterior = np.clip(considered * expit(-log_odds) / total + member, max(least, 1e-300), 1.0 - 1e-16)
+    result: FloatArray = np.log1p(-posterior) - np.log(posterior)
+    return result, max(member, least)
 
 
 def _either(attacks: Sequence[Attack], largest: int) -> tuple[FloatArray, FloatArray, tuple[RankedSet, ...]]:

@@ -149,7 +149,7 @@ def suspects(
         nobody=decoding.nobody,
         beta=decoding.beta,
         undecided=decoding.undecided,
-        widest=0 if by_margins or decoding.max_malicious is not None else (clients - 1) // 2,
+        widest=0 if decoding.max_malicious is not None else (clients - 1) // 2,
     )
     if faults is None or not faults.any():
         return found

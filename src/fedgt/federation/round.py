@@ -322,6 +322,9 @@ def screening_round(
     doubt = bool(faulty) or bool(behind)
     decided = partial(exclude, judged, policies=decoding, silent=silent, faulty=faulty, doubt=doubt, round=round)
     final = decided(found.finding)
+    # A first test that explains nothing is held again, as often as there may be first tests.
+    if look.standing and found.finding.undecidable and not look.later:
+        last = 1 + (0 if look.open_tests is None else len(look.open_tests.rounds)) >= screen.most_rounds
     decision = final if last else decided(found.finding, last=False)
     # Whoever spoils all of its sums must not be spared the test.
     spoilt = frozenset(

@@ -225,7 +225,7 @@ class Standing:
         # A test that could not be added leaves those before it open.
         tests = screening.open_tests or state.open_tests
         evidence = screening.measured.evidence
-        heard = evidence is not None
+        heard = evidence is not None and (state.tests > 0 or not screening.measured.finding.undecidable)
         odd = {one.client for one in screening.exclusion.verdicts if one.verdict == "suspicious"}
         return replace(
             after,
@@ -233,7 +233,7 @@ class Standing:
             tests=state.tests + int(heard),
             open_tests=tests if screening.undecided and not screening.exclusion.halt else None,
             odd=frozenset(odd) if heard and not state.tests else state.odd,
-            features=chosen(evidence) if evidence is not None and not state.tests else state.features,
+            features=chosen(evidence) if evidence is not None and heard and not state.tests else state.features,
         )
 
 

@@ -153,12 +153,16 @@ def exclude(
     if finding.undecidable:
         # Whoever spoils so many sums that nothing can be compared must not be able to stop the run.
         spoilt = bool(faulty) and bool(np.isnan(finding.posterior).all())
-        stop = policies.on_undecidable == "stop" and not spoilt
+        # A further test may explain what this one could not: honest clients look so now and then.
+        further = waits and bool(finding.undecided.any())
+        stop = policies.on_undecidable == "stop" and not spoilt and not further
         action = (
             "the run stops here"
             if stop
             else "the decoder's accusations are followed"
             if follow
+            else "another test round is asked for"
+            if further
             else "everybody is kept"
         )
         why = "because members have spoilt the sums" if spoilt else "as the policy says"

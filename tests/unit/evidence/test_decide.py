@@ -6,13 +6,15 @@ from math import comb
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
+from fedgt.defaults import UNDECIDED
 from fedgt.design import named_design
 from fedgt.errors import SpecError
 from fedgt.evidence import GradedDecoding, GradedEvidence, GradedScreen, decode_graded, graded_screen, sparse_prior
 from fedgt.evidence.attacks import Attack
 from fedgt.evidence.judge import CONFIRMED, judged
-from fedgt.evidence.sets import MAX_SETS
+from fedgt.evidence.sets import MAX_SETS, decode_sets
 from fedgt.experiment import make_spec
 from fedgt.experiment.simulation import simulate
 from fedgt.federation import DecodeSettings
@@ -81,6 +83,67 @@ def test_more_attackers_than_were_considered_are_looked_for_where_these_explain_
     nobody = decode_graded([benign], clients=15, largest=3, widest=7)
     assert not nobody.flagged.any()
     assert len(nobody.count) == 4, "nothing calls for a wider search"
+
+
+class _Scores:
+    """Evidence that scores the sets that it is given, and has no line: as margins do."""
+
+    def __init__(self, nats: Callable[[BoolArray], FloatArray]) -> None:
+        self.nats = nats
+
+    def log_likelihood(self, sets: BoolArray) -> FloatArray:
+        return self.nats(sets)
+
+
+@pytest.mark.parametrize("strength", [0.0, 1.5, 4.0, 30.0])
+def test_sets_too_large_to_be_scored_are_as_likely_as_their_prior_and_nobody_say(strength: float) -> None:
+    """The oracle scores every minority; those of more than two clients get what nobody gets."""
+    rng = np.random.default_rng(3)
+    of_client = rng.normal(size=9) * strength
+
+    def nats(sets: BoolArray) -> FloatArray:
+        sizes = sets.sum(axis=1)
+        result: FloatArray = np.where(sizes <= 2, sets @ of_client, 0.0)
+        return result
+
+    exact = decode_sets(_Scores(nats), clients=9, prior=sparse_prior(9, 4))
+    said = decode_graded([_Scores(nats)], clients=9, largest=2, widest=4)
+    at_the_limit = len(exact.best[0].clients) == 2  # then nobody is cleared: there may be a third
+    expected = np.maximum(expit(-exact.log_odds), UNDECIDED if at_the_limit else 0.0)
+    np.testing.assert_allclose(said.posterior, expected, rtol=1e-9)
+
+
+def test_who_might_be_in_a_set_that_was_not_scored_is_not_cleared() -> None:
+    """Twenty of 50 attackers were missed by margins, which consider four, and 47 clients read as cleared."""
+    silent = _Scores(lambda sets: np.zeros(len(sets)))
+    few = decode_graded([silent], clients=25, largest=3, widest=12)
+    assert few.undecided.all()
+    assert "more than 3 malicious clients could not be looked for" in few.reason
+    assert not few.flagged.any()
+    by_word = decode_graded([silent], clients=25, largest=3)
+    assert "could not be looked for" not in by_word.reason
+    three = np.isin(np.arange(25), [2, 5, 9])
+    loud = _Scores(lambda sets: np.where((sets == three).all(axis=1), 40.0, 0.0))
+    found = decode_graded([loud], clients=25, largest=4, widest=12)
+    np.testing.assert_array_equal(found.flagged, three)
+    assert not found.undecided.any()
+    assert "could not be looked for" not in found.reason
+    # As many as were considered: nothing says that there is no fourth.
+    full = decode_graded([loud], clients=25, largest=3, widest=12)
+    np.testing.assert_array_equal(full.flagged, three)
+    np.testing.assert_array_equal(full.undecided, ~three)
+    assert "more than 3 malicious clients could not be looked for" in full.reason
+
+
+def test_a_line_that_no_scored_set_explains_clears_nobody_though_it_is_not_loud() -> None:
+    """Ten of 50 clients with few pictures make a line no louder than that of honest ones."""
+    rng = np.random.default_rng(6)
+    screen = drawn(attack([2, 3, 8, 10, 13], size=1.2, rng=rng), rng=rng).evidence
+    assert screen is not None
+    found = decode_graded([screen], clients=15, largest=2, widest=7)
+    assert 3.0 < screen.log_likelihood(np.zeros((1, 15), dtype=np.bool_))[0] < 40.0
+    assert len(found.count) == 3
+    assert found.undecided.all()
 
 
 def test_two_attacks_on_different_labels_are_both_found() -> None:

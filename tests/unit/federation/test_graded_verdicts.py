@@ -146,6 +146,24 @@ def test_where_nobody_can_be_named_the_policy_stops_or_keeps_everybody(found: Gr
 
 
 @pytest.mark.parametrize(
+    ("found", "policies", "halt"),
+    [
+        (UNEXPLAINED, {}, False),
+        (UNEXPLAINED, {"on_undecided": "keep"}, True),
+        (UNEXPLAINED, {"on_undecided": "decide"}, True),
+        (NOTHING, {}, True),
+    ],
+)
+def test_where_no_set_explains_the_sums_the_run_stops_after_the_last_test(
+    found: GradedDecoding, policies: dict[str, Any], halt: bool
+) -> None:
+    """A run with one attacker was stopped after its first test, and the third test would have named it."""
+    first = exclude_graded(GROUPING, ALL, found, last=False, **policies)
+    assert (first.halt, first.excluded) == (halt, ())
+    assert ("another test round is asked for" in first.reason) is not halt
+
+
+@pytest.mark.parametrize(
     ("policy", "silent", "excluded"),
     [
         ("exclude-silent", {}, False),
