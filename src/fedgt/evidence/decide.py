@@ -143,7 +143,7 @@ def decode_graded(
     accused = _Accused(attacks=len(attacks) if against > 0 else 0, against=against, sure=against >= needed)
     beyond = max(largest, widest) if not lined or _loudest(lined, clients) > SOMEBODY else largest
     # If as many are likely as were considered, and no line says that they explain it, there may be one more.
-    least = undecided if not lined and len(ranked[0].clients) == largest else 0.0
+    least = undecided if not lined and ranked and len(ranked[0].clients) == largest else 0.0
     log_odds, unconsidered = _with_unconsidered(log_odds, found, largest, beyond, nobody, least)
     said = _result(log_odds, count, ranked[:best], accused, beta, undecided)
     notes = [MORE] * more
