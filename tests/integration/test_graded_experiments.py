@@ -64,6 +64,15 @@ def test_further_test_rounds_keep_the_cautious_promise_and_waste_no_sum() -> Non
     assert not any("kept without evidence" in w or "left out untested" in w for w in result.warnings)
 
 
+def test_an_attacker_who_explains_a_line_in_two_rows_is_named_whatever_line_all_rows_have() -> None:
+    """A faint line in all rows that no set explains used to stop this run: "the group means differ along no line"."""
+    given = {"seed": 84000, "privacy": 4, "federation": {"rounds": 2}, "attack": {"malicious": 1}}
+    result = run(make_spec({**given, "screen": BASE["screen"]}))
+    assert result.status == "finished"
+    assert (result.missed, result.falsely_excluded) == (0, 0)
+    assert len(result.tests) == 1
+
+
 @pytest.mark.slow
 def test_a_further_test_opens_what_was_reserved_beside_the_same_rows() -> None:
     changes = {"attack__malicious": 0, "design__name": "graded-15x10-b", "decode__undecided": 1e-12}

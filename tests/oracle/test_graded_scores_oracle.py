@@ -1,5 +1,7 @@
 """The likelihoods of graded evidence against dense textbook forms."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import norm, wishart
@@ -177,12 +179,29 @@ def test_honest_clients_explain_a_faint_line_as_well_as_any_set_and_a_clear_one_
         assert np.log(0.5) <= one.honest() <= one.some()
 
 
-def _mixture(variance: float) -> MixedEvidence:
+def test_a_set_explains_what_is_seen_if_it_explains_a_line_in_any_rows_that_are_likely() -> None:
+    """By definition: the likelihood of the set over that of one that explains every line perfectly."""
+    first, second = _mixture(1e-5, column=0).rows[0], replace(_mixture(1e-5, column=1).rows[0], log_prior=-2.0)
+    both = MixedEvidence(rows=(first, second))
+    sets = np.eye(3, dtype=np.bool_)
+    found = both.explained(sets)
+    of_rows = [one.weight + one.shift.explained(sets) for one in (first, second)]
+    perfect = np.logaddexp(first.weight, second.weight)
+    np.testing.assert_allclose(found, np.logaddexp(*of_rows) - perfect)
+    np.testing.assert_allclose(both.log_likelihood(sets), np.logaddexp(*of_rows))
+    # The second client explains the weaker line: only what that is less likely is missing.
+    assert first.shift.explained(sets)[1] < -100
+    assert -4 < found[1] < found[0]
+    assert found[2] < -100, "it explains neither"
+    assert np.isneginf(both.explained(np.zeros((1, 3), dtype=np.bool_)))
+
+
+def _mixture(variance: float, column: int = 0) -> MixedEvidence:
     k = 6
     shifts = np.random.default_rng(1).normal(size=(k, 3))
     line = ShiftEvidence(
         shifts=shifts,
-        direction=shifts[:, 0] / np.linalg.norm(shifts[:, 0]),
+        direction=shifts[:, column] / np.linalg.norm(shifts[:, column]),
         variance=variance,
         signal=10.0,
         effective_features=20.0,

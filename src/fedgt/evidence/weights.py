@@ -104,15 +104,29 @@ class MixedEvidence:
             shift: How far they move the contrasts of the first hypothesis, if it is known.
         """
         members = np.asarray(sets, dtype=np.float64)
+        known = moved(self.rows[0].shift.shifts, members) if shift is None else shift
+        likelihood = self.explained(members, known) + self.some()
+        likelihood[~known.able] = self.honest()
+        return likelihood
+
+    def explained(self, sets: BoolArray | FloatArray, shift: Moved | None = None) -> FloatArray:
+        """float64[B]: log-likelihood of each set, in whichever rows, less that of a set that explains all lines perfectly.
+
+        The empty set explains no line: -inf. So does a set that moves no contrast.
+
+        Args:
+            sets: bool[B, clients].
+            shift: How far they move the contrasts of the first hypothesis, if it is known.
+        """
+        members = np.asarray(sets, dtype=np.float64)
         first = self.rows[0].shift.shifts
         known = moved(first, members) if shift is None else shift
         ratios = np.empty((len(self.rows), len(members)))
         for number, one in enumerate(self.rows):
             same = np.array_equal(one.shift.shifts, first)
             ratios[number] = one.weight + one.shift.explained(members, known if same else None)
-        likelihood = ratios[0] if len(ratios) == 1 else log_sum(ratios)
-        likelihood[~known.able] = self.honest()
-        return likelihood
+        likelihood: FloatArray = ratios[0] if len(ratios) == 1 else log_sum(ratios)
+        return likelihood - self.some()
 
     def honest(self) -> float:
         """Log-likelihood ratio of honest clients against noise: some of them have a line too, in any direction."""
@@ -210,8 +224,8 @@ class GradedEvidence:
         return replace(self, hypotheses=hypotheses, mixture=MixedEvidence(rows=most_likely(hypotheses)), power=power)
 
     def explained(self, sets: BoolArray) -> FloatArray:
-        """float64[B]: how well each set explains the strongest line, mean of the test rounds; see `ShiftEvidence`."""
-        return self.strongest.shift.explained(sets) / self.tests
+        """float64[B]: how well each set explains a line, in whichever rows, mean of the test rounds; see `MixedEvidence`."""
+        return self.mixture.explained(sets) / self.tests
 
     def some(self) -> float:
         """Evidence in nats that there is a line at all."""
