@@ -57,6 +57,7 @@ class ShiftEvidence:
         effective_features: D.
         line: log-evidence, tempered, that the contrasts differ along some one line.
         nobody: log-evidence, tempered, that they are noise only.
+        power: To which likelihoods are raised: the part of several tests that is new (`repeated`).
     """
 
     shifts: FloatArray
@@ -66,6 +67,7 @@ class ShiftEvidence:
     effective_features: float
     line: float
     nobody: float
+    power: float = 1.0
 
     def __post_init__(self) -> None:
         """Freeze."""
@@ -89,14 +91,22 @@ class ShiftEvidence:
         """Log-density of a line in any direction, uniform over the sphere, less that of a perfect fit to a set.
 
         What honest clients make that differ along one direction more than along all others, as those of deep networks do.
+        Raised to the power like all likelihoods: in further tests of the same groups it is no news that they lie so.
         """
         k = len(self.direction)
         half_sphere = np.log(np.pi) * k / 2 - gammaln(k / 2)
-        return float((k - 1) / 2 * np.log(2 * np.pi * self.variance) - half_sphere)
+        alone = (k - 1) / 2 * np.log(2 * np.pi * self.variance * self.power) - half_sphere
+        return self.power * float(alone)
 
     def raised(self, power: float) -> "ShiftEvidence":
         """The same with its likelihoods raised to a power."""
-        return replace(self, line=power * self.line, nobody=power * self.nobody, variance=self.variance / power)
+        return replace(
+            self,
+            line=power * self.line,
+            nobody=power * self.nobody,
+            variance=self.variance / power,
+            power=power * self.power,
+        )
 
     def towards(self, direction: FloatArray) -> "ShiftEvidence":
         """The evidence if the strongest line were another one, float64[contrasts], of unit length."""
