@@ -114,6 +114,29 @@ def test_equal_tests_are_hardly_more_than_one() -> None:
     assert np.ptp(three) < 1.2 * np.ptp(once)
 
 
+@pytest.mark.parametrize("tests", [2, 5])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_line_of_honest_clients_that_comes_again_is_no_more_against_them(tests: int, seed: int) -> None:
+    """As where few samples make some own more of a class: they do in every test. It was 3 to 7 nats more."""
+    rng = np.random.default_rng(seed)
+    layers = rng.normal(size=(15, CLASSES, INPUTS))
+    layers[:, 1] += np.outer(rng.normal(size=15), rng.normal(size=INPUTS))
+    means, losses = np.tensordot(ROWS, layers, axes=1), 0.3 + rng.normal(scale=0.01, size=(10, CLASSES))
+    one = graded_screen(means, losses, weights=ROWS, samples=[100] * 15, erased=[False] * 10).evidence
+    assert isinstance(one, GradedEvidence)
+    assert one.some() > 20, "there is a line"
+    once, again = (decode_graded(together([one] * count), clients=15, largest=7) for count in (1, tests))
+    assert again.against_nobody < max(once.against_nobody, -2.0) + 1.5
+
+
+@pytest.mark.parametrize("power", [1.0, 0.4])
+def test_a_line_in_any_direction_is_raised_to_the_power_as_all_likelihoods_are(power: float) -> None:
+    (one,) = looked(np.random.default_rng(3), again=0.0, count=1)
+    line = one.strongest.shift
+    assert line.raised(power).scattered() == pytest.approx(power * line.scattered())
+    assert line.raised(power).some() == pytest.approx(power * line.some())
+
+
 def test_one_test_is_left_as_it_is() -> None:
     (one,) = looked(np.random.default_rng(3), again=0.0, count=1)
     assert together([one]) == [one]
