@@ -52,7 +52,7 @@ class ShiftEvidence:
     Attributes:
         shifts: float64[contrasts, clients]; see `Contrasts`.
         direction: float64[contrasts]: u, of unit length; its sign has no meaning.
-        variance: Of u, per coordinate across; with the effective features tempered.
+        variance: Of u, per coordinate across, in one test; with the effective features tempered.
         signal: L, the signal-to-noise ratio of the line.
         effective_features: D.
         line: log-evidence, tempered, that the contrasts differ along some one line.
@@ -95,8 +95,7 @@ class ShiftEvidence:
         """
         k = len(self.direction)
         half_sphere = np.log(np.pi) * k / 2 - gammaln(k / 2)
-        alone = (k - 1) / 2 * np.log(2 * np.pi * self.variance * self.power) - half_sphere
-        return self.power * float(alone)
+        return self.power * float((k - 1) / 2 * np.log(2 * np.pi * self.variance) - half_sphere)
 
     def raised(self, power: float) -> "ShiftEvidence":
         """The same with its likelihoods raised to a power."""
@@ -104,7 +103,6 @@ class ShiftEvidence:
             self,
             line=power * self.line,
             nobody=power * self.nobody,
-            variance=self.variance / power,
             power=power * self.power,
         )
 
@@ -136,10 +134,11 @@ class ShiftEvidence:
             -0.5 * across / narrow - 0.5 * (k - 1) * np.log(narrow / self.variance) + np.log(STRENGTH_SPREADS[0][1])
         )
         result[~able] = -np.inf
-        close = np.flatnonzero(able & (tolerant > float(result.max()) - _WORTH_WHILE))
+        close = np.flatnonzero(able & (tolerant > float(result.max()) - _WORTH_WHILE / self.power))
         for part, clients in looked_at_closely(members, close, tolerant):
             result[part] = log_sum(np.stack([result[part], self._with_strengths(clients, squared[part])]))
-        return result
+        # All of it, the chance of unequal strengths too: equal tests are to say no more together than one.
+        return self.power * result
 
     def _with_strengths(self, clients: IntArray, squared: FloatArray) -> FloatArray:
         """float64[B]: the same with strengths that vary in the span of the set, for int64[B, size] and |b|^2, float64[B].

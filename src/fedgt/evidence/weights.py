@@ -48,7 +48,6 @@ class Rows:
         features: How many they are.
         shift: The strongest line in them.
         few: What is known of the features, where contrasts outnumber those that vary independently.
-        power: To which its likelihoods are raised: the part of several tests that is new (`repeated`).
     """
 
     labels: tuple[int, ...]
@@ -57,7 +56,6 @@ class Rows:
     features: int
     shift: ShiftEvidence
     few: FewFeatures | None = None
-    power: float = 1.0
 
     def __post_init__(self) -> None:
         """Freeze."""
@@ -67,12 +65,7 @@ class Rows:
         """The strongest line in other contrasts of the same features."""
         if self.few is not None:
             return self.few.line(gram, shifts)
-        line = shift_evidence(gram, shifts, features=self.features)
-        return None if line is None else line.raised(self.power)
-
-    def raised(self, power: float) -> "Rows":
-        """The same hypothesis with its likelihoods raised to a power."""
-        return replace(self, shift=self.shift.raised(power), power=power)
+        return shift_evidence(gram, shifts, features=self.features)
 
     @property
     def weight(self) -> float:
@@ -86,12 +79,19 @@ class MixedEvidence:
 
     Attributes:
         rows: The hypotheses, the strongest first.
+        power: To which the likelihood is raised, as a whole: the part of several tests that is new (`repeated`). So equal
+            tests say no more together than one, about nobody as about any set.
     """
 
     rows: tuple[Rows, ...]
+    power: float = 1.0
 
     def some(self) -> float:
         """By how many nats there is a line at all, against noise: no set has more evidence."""
+        return self.power * self._weight
+
+    @property
+    def _weight(self) -> float:
         return float(np.logaddexp.reduce([one.weight for one in self.rows]))
 
     def log_likelihood(self, sets: BoolArray | FloatArray, shift: Moved | None = None) -> FloatArray:
@@ -126,17 +126,17 @@ class MixedEvidence:
             same = np.array_equal(one.shift.shifts, first)
             ratios[number] = one.weight + one.shift.explained(members, known if same else None)
         likelihood: FloatArray = ratios[0] if len(ratios) == 1 else log_sum(ratios)
-        return likelihood - self.some()
+        return self.power * (likelihood - self._weight)
 
     def honest(self) -> float:
         """Log-likelihood ratio of honest clients against noise: some of them have a line too, in any direction."""
         scattered = np.logaddexp.reduce([one.weight + min(one.shift.scattered(), 0.0) for one in self.rows])
-        return float(np.logaddexp(np.log(1.0 - HONEST_LINE), np.log(HONEST_LINE) + scattered))
+        return self.power * float(np.logaddexp(np.log(1.0 - HONEST_LINE), np.log(HONEST_LINE) + scattered))
 
 
-def mixed(rows: list[Rows]) -> MixedEvidence | None:
+def mixed(rows: list[Rows], power: float = 1.0) -> MixedEvidence | None:
     """The most likely hypotheses; None where there is none."""
-    return MixedEvidence(rows=most_likely(rows)) if rows else None
+    return MixedEvidence(rows=most_likely(rows), power=power) if rows else None
 
 
 def most_likely(rows: Sequence[Rows]) -> tuple[Rows, ...]:
@@ -220,8 +220,7 @@ class GradedEvidence:
 
     def raised(self, power: float) -> "GradedEvidence":
         """The same evidence with its likelihoods raised to a power, once."""
-        hypotheses = tuple(rows.raised(power) for rows in self.hypotheses)
-        return replace(self, hypotheses=hypotheses, mixture=MixedEvidence(rows=most_likely(hypotheses)), power=power)
+        return replace(self, mixture=replace(self.mixture, power=power), power=power)
 
     def explained(self, sets: BoolArray) -> FloatArray:
         """float64[B]: how well each set explains a line, in whichever rows, mean of the test rounds; see `MixedEvidence`."""
@@ -261,7 +260,8 @@ class GradedEvidence:
 
     def aside(self, attackers: BoolArray) -> MixedEvidence | None:
         """Evidence about everybody else, in contrasts in which the updates of these clients cancel."""
-        return mixed([one for one in (_without(rows, attackers) for rows in self.hypotheses) if one is not None])
+        left = [one for one in (_without(rows, attackers) for rows in self.hypotheses) if one is not None]
+        return mixed(left, self.power)
 
     def two_lines(self) -> float:
         """By how many nats there is a second line in the same rows, at a right angle to the strongest, against noise."""
@@ -269,7 +269,7 @@ class GradedEvidence:
         values, vectors = np.linalg.eigh(strongest.gram)
         others = vectors[:, :-1]
         line = strongest.line(np.diag(values[:-1]), others.T @ strongest.shift.shifts)
-        return 0.0 if line is None else line.some()
+        return 0.0 if line is None else self.power * line.some()
 
     def beside(self, attacks: Sequence[BoolArray]) -> MixedEvidence | None:
         """Evidence about one more attack, bool[clients] each being those that are known, in whichever rows it shows.
@@ -284,7 +284,7 @@ class GradedEvidence:
                 rest = None if rest is None else _beside(rest, attackers)
             if rest is not None:
                 left.append(rest)
-        return mixed(left)
+        return mixed(left, self.power)
 
     def given(self, attackers: BoolArray) -> ShiftEvidence | None:
         """Evidence about a second set, when this one's shift is known to be one of the two strongest lines."""
@@ -313,7 +313,7 @@ class GradedEvidence:
         values = np.maximum(values, 0.0)  # where nothing but one line differs the others round to below 0
         first, second = vectors[:, -1] * values[-1] ** 0.5, vectors[:, -2] * values[-2] ** 0.5
         turned = [np.cos(angle) * first + np.sin(angle) * second for angle in np.pi * np.arange(count) / count]
-        return tuple(self.strongest.shift.towards(one / np.linalg.norm(one)) for one in turned)
+        return tuple(self.strongest.shift.towards(one / np.linalg.norm(one)).raised(self.power) for one in turned)
 
 
 def _beside(rows: Rows, attackers: BoolArray) -> Rows | None:

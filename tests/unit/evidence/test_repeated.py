@@ -1,6 +1,6 @@
 """What comes again is no new evidence, and does not hide who attacks again."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from fedgt.design import named_design
 from fedgt.evidence import GradedEvidence, MarginEvidence, decode_graded, graded_screen, margin_screen, together
 from fedgt.evidence.decide import SOMEBODY, SOMEBODY_BY_MARGINS
 from fedgt.evidence.repeated import PERSISTS, part_that_is_new
-from fedgt.types import BoolArray, FloatArray
+from fedgt.types import BoolArray, FloatArray, SetEvidence
 from slow_cases import slow
 
 MATRIX = named_design("graded-15x10-b").matrix
@@ -130,11 +130,48 @@ def test_a_line_of_honest_clients_that_comes_again_is_no_more_against_them(tests
 
 
 @pytest.mark.parametrize("power", [1.0, 0.4])
-def test_a_line_in_any_direction_is_raised_to_the_power_as_all_likelihoods_are(power: float) -> None:
-    (one,) = looked(np.random.default_rng(3), again=0.0, count=1)
-    line = one.strongest.shift
-    assert line.raised(power).scattered() == pytest.approx(power * line.scattered())
-    assert line.raised(power).some() == pytest.approx(power * line.some())
+def test_all_likelihoods_are_raised_to_the_power_that_of_nobody_too(power: float) -> None:
+    (one,) = looked(np.random.default_rng(3), again=0.0, count=1, malicious=(2, 5, 11))
+    raised, sets = one.raised(power), np.concatenate([np.zeros((1, 15), dtype=np.bool_), some_sets()])
+    known = sets[1]
+    kinds: list[Callable[[GradedEvidence], SetEvidence | None]] = [
+        lambda of: of,
+        lambda of: of.aside(known),
+        lambda of: of.beside([known]),
+        lambda of: of.given(known),
+        lambda of: of.lines(3)[1],
+    ]
+    for kind in kinds:
+        before, after = kind(one), kind(raised)
+        assert before is not None
+        assert after is not None
+        np.testing.assert_allclose(after.log_likelihood(sets), power * before.log_likelihood(sets), rtol=1e-9)
+    np.testing.assert_allclose(raised.explained(sets[1:]), power * one.explained(sets[1:]))
+    assert raised.some() == pytest.approx(power * one.some())
+    assert raised.two_lines() == pytest.approx(power * one.two_lines())
+
+
+@pytest.mark.parametrize("tests", [2, 5])
+@pytest.mark.parametrize("seed", range(4))
+def test_attackers_of_unequal_strength_whom_one_test_names_are_named_by_the_same_test_again(
+    seed: int, tests: int
+) -> None:
+    """The chance of such strengths was counted anew in each test, until nobody was named."""
+    rng = np.random.default_rng([90, seed])
+    malicious = np.sort(rng.choice(15, 3, replace=False))
+    strengths = np.zeros(15)
+    strengths[malicious] = np.maximum(1 + 0.35 * rng.normal(size=3), 0.3)
+    layers, pushed = rng.normal(size=(15, CLASSES, INPUTS)), 6.0 * np.outer(strengths, rng.normal(size=INPUTS))
+    layers[:, 0] += pushed
+    layers[:, 1] -= pushed
+    losses = 0.5 + 0.02 * rng.normal(size=(10, CLASSES))
+    losses[:, 0] += 3 * ROWS @ strengths
+    means = np.tensordot(ROWS, layers, axes=1)
+    one = graded_screen(means, losses, weights=ROWS, samples=[100] * 15, erased=[False] * 10).evidence
+    assert isinstance(one, GradedEvidence)
+    once, again = (decode_graded(together([one] * count), clients=15, largest=7) for count in (1, tests))
+    assert np.flatnonzero(once.flagged).tolist() == malicious.tolist()
+    assert np.flatnonzero(again.flagged).tolist() == malicious.tolist()
 
 
 def test_one_test_is_left_as_it_is() -> None:
