@@ -44,6 +44,7 @@ class Site:
     """A client with its rows of the table."""
 
     def __init__(self, inputs: FloatArray, labels: IntArray, classes: int) -> None:
+        """Its rows: float64[rows, features] and int64[rows], of so many classes."""
         self.inputs, self.targets = inputs, np.eye(classes)[labels]
 
     def train(self, parameters: Parameters, *, round: int) -> TrainedModel:
@@ -142,7 +143,8 @@ def rates(rows: Sequence[Row]) -> Iterator[str]:
         missed = np.mean([sum(one == ("1", "0") for one in run) for run in pairs])
         wronged = np.mean([sum(one == ("0", "1") for one in run) for run in pairs])
         stopped, tests = sum(row["status"] != "finished" for row in some), np.mean([int(row["tests"]) for row in some])
-        yield f"| {table} | {partition} | {attackers} | {len(some)} | {missed:.2f} | {wronged:.2f} | {stopped} | {tests:.1f} |"
+        found = f"{missed:.2f} | {wronged:.2f} | {stopped} | {tests:.1f}"
+        yield f"| {table} | {partition} | {attackers} | {len(some)} | {found} |"
 
 
 def calibration(rows: Sequence[Row]) -> Iterator[str]:

@@ -195,7 +195,7 @@ def test_honest_clients_who_own_other_classes_are_not_accused_when_nobody_attack
 @pytest.mark.slow
 def test_suspects_by_weights_who_own_other_classes_are_not_confirmed_by_margins() -> None:
     nobody = {"attack__malicious": 0, "federation__rounds": 4, "data__partition": "dirichlet"}
-    result = run(spec(seed=5, screen__features="weights", **nobody))
+    result = run(spec(seed=10, screen__features="weights", **nobody))
     assert result.falsely_excluded == 0
     assert result.test is not None
     assert result.test.status == "unconfirmed"
