@@ -72,17 +72,21 @@ class Suspicions:
         return tuple(one for one in self.sets if not one & set(gone))
 
     def posterior(self, clients: Sequence[str], gone: Collection[str] = ()) -> Mapping[str, float]:
-        """P(liar) of each client that is still there, if liars are independent and each set has one."""
+        """P(liar) of each client that is still there, if liars are independent and each set has one.
+
+        Whoever is in a set and not among the clients, because it waits, may be the liar as well.
+        """
         here = [client for client in clients if client not in set(gone)]
         # The smallest sets say most. Leaving sets out only makes anybody's posterior less certain.
         sets = self.unexplained(gone)[:_MOST_SETS]
         if not sets or not here:
             return dict.fromkeys(here, PREVALENCE)
-        matrix = np.array([[client in one for client in here] for one in sets], dtype=np.uint8)
+        everybody = [*here, *sorted(frozenset().union(*sets) - set(here))]
+        matrix = np.array([[client in one for client in everybody] for one in sets], dtype=np.uint8)
         design = Design(matrix=matrix, name="faults", source="the clients among whom a liar is, one row a fault")
-        decoder = compile(design, _CERTAIN, IndependentPrior.uniform(len(here), PREVALENCE))
+        decoder = compile(design, _CERTAIN, IndependentPrior.uniform(len(everybody), PREVALENCE))
         found = decoder.decode(Outcomes(values=np.full(len(sets), POSITIVE)))
-        return dict(zip(here, found.malicious.tolist(), strict=True))
+        return dict(zip(here, found.malicious.tolist()[: len(here)], strict=True))
 
     def accused(self, clients: Sequence[str], gone: Collection[str] = ()) -> Mapping[str, float]:
         """Who is left out now, with the posterior."""

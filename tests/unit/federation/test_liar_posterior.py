@@ -34,6 +34,18 @@ def test_the_posterior_is_the_sum_over_all_sets_of_liars(seed: int) -> None:
         assert posterior[client] == pytest.approx(expected[client], abs=1e-9)
 
 
+def test_who_waits_may_be_the_liar_as_well() -> None:
+    """Sets were cut down to those who train: who shared a spoilt sum with a client that waits was accused with P = 1."""
+    found = [frozenset({"c00", "c05"}), frozenset({"c06", "c07"}), frozenset({"c01", "c02", "c06"})]
+    seen, training = Suspicions().after(1, found), ["c00", "c01", "c02", "c03"]
+    expected = slow(found, CLIENTS[:8])
+    assert seen.posterior(training) == pytest.approx({client: expected[client] for client in training}, abs=1e-9)
+    assert not seen.accused(training)
+    # Of the second set nobody trains, which used to end the run.
+    seated = parts(training, seen, least=2, rng=np.random.default_rng(0))
+    assert sorted(itertools.chain(*seated)) == training
+
+
 def test_who_was_left_out_explains_its_faults() -> None:
     seen = Suspicions().after(1, [{"c00", "c01"}, {"c00", "c02"}, {"c03", "c04"}])
     assert seen.unexplained(["c00"]) == (frozenset({"c03", "c04"}),)
