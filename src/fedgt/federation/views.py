@@ -171,9 +171,8 @@ def _where_unevenly_owned(
     if isinstance(weighed, GradedEvidence) and isinstance(evidence, MarginEvidence) and account is not None:
         weighed = replace(weighed, account=account, evenly_owned=True, far=True)
         suspects, attacks = _beside_others(weighed, account, spread)
-        if suspects > 1:
-            account = replace(account, one_at_most=True)
-            by_margins = replace(by_margins, evidence=replace(evidence, account=account))
+        account = replace(account, one_at_most=suspects > 1, spread=spread)
+        by_margins = replace(by_margins, evidence=replace(evidence, account=account))
         if suspects > _most_by_margins(weighed.noise.shape[1]):
             return replace(
                 by_weights,

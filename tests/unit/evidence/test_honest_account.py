@@ -154,3 +154,18 @@ def test_only_one_client_is_excused_where_several_do_the_same_among_clients_that
     assert both.explains(two)
     assert not replace(both, one_at_most=True).explains(two)
     assert replace(account(OWNER, 3), one_at_most=True).explains(FOUR)
+
+
+@pytest.mark.parametrize(("left", "may_be_honest"), [(0.24, False), (0.26, True)])
+def test_several_are_not_excused_where_the_others_own_the_classes_evenly(left: float, may_be_honest: bool) -> None:
+    two = FOUR | (np.arange(CLIENTS) == 9)
+    asked = []
+
+    def spread(*, aside: npt.NDArray[np.bool_]) -> float:
+        asked.append(aside)
+        return left
+
+    both = replace(account(np.where(two[:, None], np.eye(CLASSES)[2], EVEN), 3), spread=spread)
+    assert both.explains(two) == may_be_honest
+    assert [aside.tolist() for aside in asked] == [two.tolist()]
+    assert replace(account(OWNER, 3), spread=spread).explains(FOUR)
