@@ -19,6 +19,7 @@ from command_line import called
 from fedgt import ClientEndpoint, FederationRun, Grouping, LocalTransport, ScreenSettings, Validation
 from fedgt.errors import DesignError, RunHaltedError, SpecError
 from fedgt.planning import read_plan
+from fedgt.report import audit
 from fedgt.scaffold import FRAMEWORKS, Answers, Engine, Framework, write_app
 from fedgt.secagg import Credentials, Identity, Registry, read_policy, terms_in
 from site_of_app import LocalSite, end_processes
@@ -78,8 +79,10 @@ def test_the_broken_site_of_the_rehearsal_is_named_whatever_the_framework(
         ),
         screen=ScreenSettings(layer=model.LAYER),
         rounds=told["rounds"],
+        folder=tmp_path / "run",  # what the test compared is kept, whatever evidence it led to
     )
     assert list(run.rounds(model.first("first")))[-1].excluded == (SITES[count // 2],)
+    assert audit(tmp_path / "run")["recheck"]["status"] == "same"
 
 
 def test_each_run_begins_at_a_model_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from fedgt.evidence.by_margins.honest_account import HonestAccount, class_produc
 from fedgt.evidence.by_margins.hypotheses import FEWEST_CLASSES, Hypothesis, class_steps
 from fedgt.evidence.by_margins.margin_evidence import MarginEvidence
 from fedgt.evidence.by_margins.second_opinion import MarginTest, SecondOpinion
-from fedgt.evidence.by_margins.spread import label_spread
+from fedgt.evidence.by_margins.spread import OwnedClasses, label_spread
 from fedgt.evidence.compare import GradedScreen, graded_screen, left_out, too_few
 from fedgt.evidence.contrast import Contrasts, contrasts
 from fedgt.evidence.decide import SOMEBODY, decode_graded
@@ -40,6 +40,7 @@ STORED: tuple[type, ...] = (
     SecondOpinion,
     MarginTest,
     HonestAccount,
+    OwnedClasses,
 )
 """What evidence is made of, for `fedgt.packed`: a run that goes on has it from the tests before."""
 

@@ -3,7 +3,7 @@
 Here, and nowhere else, group sums become features.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -26,7 +26,6 @@ from fedgt.evidence import (
     class_steps,
     decode_graded,
     graded_screen,
-    label_spread,
     largest_scored,
     left_out,
     margins,
@@ -35,7 +34,7 @@ from fedgt.evidence import (
     too_few,
 )
 from fedgt.evidence.by_margins.second_opinion import MarginTest
-from fedgt.evidence.by_margins.spread import MORE_THAN_CHANCE
+from fedgt.evidence.by_margins.spread import MORE_THAN_CHANCE, OwnedClasses
 from fedgt.evidence.by_margins.standing_out import classes_to_compare
 from fedgt.federation.group_means import GroupMeans, by_class
 from fedgt.federation.participants import Validation
@@ -130,16 +129,17 @@ def _graded(test: GroupMeans, validation: Validation, settings: ScreenSettings, 
     if steps is None or first is None or not asked:
         return replace(found, reason=f"{found.reason}; {_why_no_opinion(validation)}")
     heard = found.tested
-    spread = partial(
-        label_spread,
-        margin[heard],
-        margins(first, by_scores.labels)[:, columns],
+    owned = OwnedClasses(
+        margins=margin[heard],
+        start=margins(first, by_scores.labels)[:, columns],
         steps=steps,
         weights=weights[heard],
         samples=np.array(test.samples) * share,
         counts=counts,
     )
-    opinion = SecondOpinion(spread=spread(), test=by_margins, heard=np.atleast_1d((weights[heard] != 0).any(axis=0)))
+    opinion = SecondOpinion(
+        spread=owned.spread(), test=by_margins, heard=np.atleast_1d((weights[heard] != 0).any(axis=0))
+    )
     evidence = replace(evidence, opinion=opinion, evenly_owned=opinion.evenly_owned)
     if opinion.evenly_owned or len(present) < ENOUGH_CLASSES:
         return replace(found, evidence=evidence)
@@ -152,26 +152,26 @@ def _graded(test: GroupMeans, validation: Validation, settings: ScreenSettings, 
             reason=f"suspects go {1 + far:.1f} times as far along the mean update as the others, as no honest client does, "
             f"whatever classes it owns: weights are compared; {found.reason}",
         )
-    return _where_unevenly_owned(replace(found, evidence=evidence), accounted(), spread, settings.features == "auto")
+    return _where_unevenly_owned(replace(found, evidence=evidence), accounted(), owned, settings.features == "auto")
 
 
 def _where_unevenly_owned(
-    by_weights: GradedScreen, by_margins: GradedScreen, spread: Callable[..., float], auto: bool
+    by_weights: GradedScreen, by_margins: GradedScreen, owned: OwnedClasses, auto: bool
 ) -> GradedScreen:
     """Margins, or weights where only the suspects make it look as if clients owned the classes unevenly.
 
     Args:
         by_weights: What the weights say.
         by_margins: What the margins say.
-        spread: How unevenly clients own the classes, `aside` being set aside; see `label_spread`.
+        owned: Says how unevenly clients own the classes.
         auto: Whether margins may be compared in place of weights.
     """
     weighed, evidence = by_weights.evidence, by_margins.evidence
     account = evidence.account if isinstance(evidence, MarginEvidence) else None
     if isinstance(weighed, GradedEvidence) and isinstance(evidence, MarginEvidence) and account is not None:
         weighed = replace(weighed, account=account, evenly_owned=True, far=True)
-        suspects, attacks = _beside_others(weighed, account, spread)
-        account = replace(account, one_at_most=suspects > 1, spread=spread)
+        suspects, attacks = _beside_others(weighed, account, owned)
+        account = replace(account, one_at_most=suspects > 1, owned=owned)
         by_margins = replace(by_margins, evidence=replace(evidence, account=account))
         if suspects > _most_by_margins(weighed.noise.shape[1]):
             return replace(
@@ -192,7 +192,7 @@ def _where_unevenly_owned(
     return replace(by_margins, reason=f"clients own the classes unevenly, so margins are compared; {by_margins.reason}")
 
 
-def _beside_others(evidence: GradedEvidence, account: HonestAccount, spread: Callable[..., float]) -> tuple[int, int]:
+def _beside_others(evidence: GradedEvidence, account: HonestAccount, owned: OwnedClasses) -> tuple[int, int]:
     """Suspects, where all others own the classes evenly, and attacks that honest clients do not explain together.
 
     With one attack margins are not misled by owners of few classes. They clear whoever makes another.
@@ -200,7 +200,7 @@ def _beside_others(evidence: GradedEvidence, account: HonestAccount, spread: Cal
     found = _by_weights(evidence)
     suspects = found.flagged | found.suspicious
     blind = int(suspects.sum()) > _most_by_margins(len(suspects))
-    if not suspects.any() or spread(aside=suspects) > (AS_CHANCE if blind else MORE_THAN_CHANCE):
+    if not suspects.any() or owned.spread(suspects) > (AS_CHANCE if blind else MORE_THAN_CHANCE):
         return 0, 0
     explained = found.attacks > 1 and (not found.flagged.any() or account.explains(suspects))
     return int(suspects.sum()), 0 if explained else found.attacks

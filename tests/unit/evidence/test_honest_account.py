@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgt.design import named_design
-from fedgt.evidence import HonestAccount, class_products, decode_graded
+from fedgt.evidence import STORED, HonestAccount, class_products, decode_graded
 from fedgt.evidence.by_margins.honest_account import FEWEST_IMAGES
+from fedgt.evidence.by_margins.spread import OwnedClasses
 from fedgt.evidence.judge import excused
+from fedgt.packed import pack, unpack
 
 ROWS = named_design("graded-15x10-b").matrix.astype(np.float64)
 CLASSES, INPUTS, CLIENTS = 6, 30, 15
@@ -157,15 +159,40 @@ def test_only_one_client_is_excused_where_several_do_the_same_among_clients_that
 
 
 @pytest.mark.parametrize(("left", "may_be_honest"), [(0.24, False), (0.26, True)])
-def test_several_are_not_excused_where_the_others_own_the_classes_evenly(left: float, may_be_honest: bool) -> None:
+def test_several_are_not_excused_where_the_others_own_the_classes_evenly(
+    left: float, may_be_honest: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     two = FOUR | (np.arange(CLIENTS) == 9)
     asked = []
 
-    def spread(*, aside: npt.NDArray[np.bool_]) -> float:
+    def spread(owned: OwnedClasses, aside: npt.NDArray[np.bool_]) -> float:
         asked.append(aside)
         return left
 
-    both = replace(account(np.where(two[:, None], np.eye(CLASSES)[2], EVEN), 3), spread=spread)
+    monkeypatch.setattr(OwnedClasses, "spread", spread)
+    both = replace(account(np.where(two[:, None], np.eye(CLASSES)[2], EVEN), 3), owned=owned_classes())
     assert both.explains(two) == may_be_honest
     assert [aside.tolist() for aside in asked] == [two.tolist()]
-    assert replace(account(OWNER, 3), spread=spread).explains(FOUR)
+    assert replace(account(OWNER, 3), owned=owned_classes()).explains(FOUR)
+
+
+def test_it_is_kept_with_all_that_it_asks() -> None:
+    """The state of a run between two rounds is bytes, and the evidence of its tests is in it."""
+    two = FOUR | (np.arange(CLIENTS) == 9)
+    sums = account(np.where(two[:, None], np.eye(CLASSES)[2], EVEN), 3)
+    for one, several in ((sums, True), (replace(sums, owned=owned_classes()), False)):
+        kept = unpack(pack(one, STORED, label=""), STORED)
+        assert kept.explains(two) == one.explains(two) == several
+
+
+def owned_classes() -> OwnedClasses:
+    """Of clients that own six classes evenly."""
+    start, steps = np.zeros((CLASSES, CLASSES)), np.random.default_rng(4).normal(size=(CLASSES, CLASSES, CLASSES))
+    return OwnedClasses(
+        margins=np.broadcast_to(start + steps.sum(axis=0), (len(ROWS), CLASSES, CLASSES)),
+        start=start,
+        steps=steps,
+        weights=ROWS,
+        samples=np.full(CLIENTS, 100.0),
+        counts=np.full(CLASSES, 25),
+    )

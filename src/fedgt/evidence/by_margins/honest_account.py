@@ -13,12 +13,11 @@ The mean inputs of each class are known from the server's few images. By how muc
 because it is the same for all clients.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedgt.evidence.by_margins.spread import MORE_THAN_CHANCE
+from fedgt.evidence.by_margins.spread import MORE_THAN_CHANCE, OwnedClasses
 from fedgt.evidence.contrast import contrasts, mean_of_others
 from fedgt.evidence.scores import checked_scores
 from fedgt.types import BoolArray, FloatArray, IntArray, frozen
@@ -62,8 +61,8 @@ class HonestAccount:
         one_at_most: Whether no more than one client is excused. That is so where several push along one line, and all others
             own the classes evenly: several owners of the same classes among clients that are alike are an attack. A backdoor
             looks like that, because no validation sample has its trigger.
-        spread: (aside=bool[clients]) -> how unevenly the others own the classes (`label_spread`), if that is known. Nor are
-            several excused where the others own them evenly.
+        owned: Says how unevenly the others own the classes, if that is known. Nor are several excused where the others own
+            them evenly.
 
     Examples:
         >>> import numpy as np
@@ -93,7 +92,7 @@ class HonestAccount:
     products: FloatArray
     errors: FloatArray
     one_at_most: bool = False
-    spread: Callable[..., float] | None = None
+    owned: OwnedClasses | None = None
     _known: dict[bytes, tuple[float, FloatArray]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -110,7 +109,7 @@ class HonestAccount:
 
     def _evenly_beside(self, suspects: BoolArray) -> bool:
         """Whether everybody else owns the classes as evenly as one population gives them."""
-        return self.spread is not None and self.spread(aside=suspects) <= MORE_THAN_CHANCE
+        return self.owned is not None and self.owned.spread(suspects) <= MORE_THAN_CHANCE
 
     def could_be_sent(self, suspects: BoolArray, aside: BoolArray) -> bool:
         """Whether what these, bool[clients], seem to have sent in the mean is what honest clients send.

@@ -6,13 +6,15 @@ one label looks like different numbers of two classes, so the median over the cl
 like different numbers of all classes: then it is asked of everybody else, the suspects set aside.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import nnls
 
 from fedgt.errors import ShapeError
 from fedgt.evidence.contrast import contrasts, mean_of_others
-from fedgt.types import BoolArray, FloatArray, as_numbers
+from fedgt.types import BoolArray, FloatArray, IntArray, as_numbers
 
 MORE_THAN_CHANCE = 0.25
 """A spread above this is more than one population explains. Measured: .01 to .13 for IID clients on digits, up to .42 on
@@ -100,3 +102,27 @@ def label_spread(
     shares = seen / seen.sum()
     chance = shares * (1.0 - shares) / sizes[~out].mean()
     return float(np.median(((owned / everybody) ** 2).mean(axis=1) / chance))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OwnedClasses:
+    """What `label_spread` is given, for when it is asked; a value, so that it can be kept with the evidence."""
+
+    margins: FloatArray
+    start: FloatArray
+    steps: FloatArray
+    weights: FloatArray
+    samples: FloatArray
+    counts: IntArray
+
+    def spread(self, aside: BoolArray | None = None) -> float:
+        """How unevenly clients own the classes; with clients set aside, bool[clients], as `label_spread` does."""
+        return label_spread(
+            self.margins,
+            self.start,
+            steps=self.steps,
+            weights=self.weights,
+            samples=self.samples,
+            counts=self.counts,
+            aside=aside,
+        )
