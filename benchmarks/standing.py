@@ -2,7 +2,8 @@
 
     FEDGT_DATA=<folder with MNIST/raw> python benchmarks/standing.py [part] [seeds] [first seed]
 
-Parts: `iid`, `dirichlet` and `digits` (1, 3 and 5 that wake in round 2, 5 or 9 of 10), `nobody` (30 rounds), `absent`
+Parts: `iid`, `dirichlet`, `digits` and `cifar10` (1, 3 and 5 that wake in round 2, 5 or 9 of 10; the last needs `fedgt
+features cifar10`), `nobody-iid`, `nobody-dirichlet`, `nobody-digits` and `nobody-cifar10` (30 rounds), `absent`
 (3 that wake in round 6 of 12; the groups are those of a run of one's own, and after the first round each client misses each
 round with some probability), `replacing` (one that replaces the model), `knowing` (attackers who know the schedule),
 `growing` (one attacker in each of the first sums, whose poison grows by a tenth of it in each round from the fifth on),
@@ -50,6 +51,7 @@ DATA: Final[Mapping[str, Mapping[str, Any]]] = {
     "iid": {"name": "mnist"},
     "dirichlet": {"name": "mnist", "partition": "dirichlet"},
     "digits": {"name": "digits"},
+    "cifar10": {"name": "cifar10-lite0"},
 }
 
 Case = tuple[str, dict[str, Any]]
@@ -118,8 +120,9 @@ def cases(part: str) -> list[Case]:
     """Of a part: a name, and the keys of the specification."""
     if part in DATA:
         return [(f"{name}, {part}", content) for name, content in sleepers(DATA[part])]
-    if part == "nobody":
-        return [(f"nobody, {where}", {"data": data, "federation": {"rounds": 30}}) for where, data in DATA.items()]
+    kind, _, where = part.partition("-")
+    if kind == "nobody" and where in DATA:
+        return [(f"nobody, {where}", {"data": DATA[where], "federation": {"rounds": 30}})]
     if part == "knowing":
         return [(name, {"data": DATA["iid"], **content}) for name, content in knowing()]
     if part == "absent":
@@ -129,7 +132,8 @@ def cases(part: str) -> list[Case]:
     if part == "growing":
         return [(name, {"data": DATA["iid"], **content}) for name, content in growing()]
     raise SystemExit(
-        f"no part {part!r}: take {', '.join(DATA)}, nobody, absent, replacing, knowing, growing, noise or cost"
+        f"no part {part!r}: take {', '.join(DATA)}, one of these after 'nobody-', absent, replacing, knowing, growing, "
+        "noise or cost"
     )
 
 
@@ -141,7 +145,7 @@ def specs_of(content: Mapping[str, Any], seed: int, part: str) -> dict[str, Expe
         "growing": ("oracle",),
         "absent": ("on-suspicion, roll back", "every-round"),
         "replacing": ("on-suspicion, roll back", "every-round"),
-    }.get(part, ("on-suspicion, roll back",))
+    }.get(part.partition("-")[0], ("on-suspicion, roll back",))
     given = {"privacy": 4, "seed": seed, **content}
     if (away := given.pop("away", None)) is not None:
         lots = np.random.default_rng([seed, 77]).random((given["federation"]["rounds"] + 1, 15))
