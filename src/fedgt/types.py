@@ -359,7 +359,14 @@ class LayeredEvidence(ExplainingEvidence, Protocol):
 
     @property
     def evenly_owned(self) -> bool:
-        """Whether no other evidence is needed: clients own the classes evenly, or suspects go where no honest one does."""
+        """Whether clients own the classes evenly, or some suspects go where no honest one does."""
+        ...
+
+    def needs_no_opinion(self, suspects: BoolArray, aside: BoolArray) -> bool:
+        """Whether no other evidence about bool[clients] is needed, with bool[clients] set aside.
+
+        Clients own the classes evenly, or these suspects go where no honest client does.
+        """
         ...
 
     def could_be_sent(self, suspects: BoolArray, aside: BoolArray) -> bool | None:

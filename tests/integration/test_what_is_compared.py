@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from fedgt.design import searched_design
-from fedgt.evidence import GradedEvidence, MarginEvidence
+from fedgt.evidence import STORED, GradedEvidence, MarginEvidence
 from fedgt.experiment import make_spec
 from fedgt.experiment.simulation import simulate
 from fedgt.federation import DecodeSettings, ScreenSettings, Validation
 from fedgt.federation.group_means import GroupMeans
 from fedgt.federation.measure import suspects
 from fedgt.federation.views import chosen, graded_of
+from fedgt.packed import pack, unpack
 
 MATRIX = searched_design("nested-15x12-r4").design.plain.matrix
 AUTO = ScreenSettings()
@@ -84,7 +85,12 @@ def test_nobody_switches_to_margins_by_pushing_hard(partition: str, times: float
     said = suspects([found.evidence], 15, screen=AUTO, decoding=DecodeSettings())
     assert set(np.flatnonzero(said.flagged | said.suspicious).tolist()) == attackers
     if found.evidence.far:
-        assert "as no honest client does" in found.reason
+        way = "along" if times > 0 else "against"
+        assert f"times as far as the others, {way} the mean update, as honest clients seldom do" in found.reason
+        assert found.evidence.push is not None
+        kept = unpack(pack(found.evidence, STORED, label=""), STORED)  # a run that goes on has the whole of it
+        again = suspects([kept], 15, screen=AUTO, decoding=DecodeSettings())
+        assert again.posterior.tolist() == said.posterior.tolist()
         assert chosen(found.evidence) == ""  # the next test chooses again
     else:
         assert partition == "iid"

@@ -39,6 +39,9 @@ class Table:
 
     evenly_owned = False
 
+    def needs_no_opinion(self, suspects: BoolArray, aside: BoolArray) -> bool:
+        return False
+
     def confirmed(self, sets: BoolArray, aside: BoolArray) -> FloatArray:
         return np.full(len(sets), np.nan)
 

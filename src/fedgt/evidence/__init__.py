@@ -19,7 +19,7 @@ from fedgt.evidence.decoding import GradedDecoding
 from fedgt.evidence.harm import Damage, LabelFinding, damage, label_under_attack
 from fedgt.evidence.line import ShiftEvidence
 from fedgt.evidence.line_likelihood import FewFeatures, ShiftLikelihood
-from fedgt.evidence.push import beyond_honest, push_along_mean
+from fedgt.evidence.push import Push
 from fedgt.evidence.scores import checked_scores, class_losses, margins, outputs
 from fedgt.evidence.sets import SetPosterior, decode_sets, largest_scored, sparse_prior
 from fedgt.evidence.several_tests import together
@@ -41,6 +41,7 @@ STORED: tuple[type, ...] = (
     MarginTest,
     HonestAccount,
     OwnedClasses,
+    Push,
 )
 """What evidence is made of, for `fedgt.packed`: a run that goes on has it from the tests before."""
 
@@ -60,11 +61,11 @@ __all__ = [
     "Hypothesis",
     "LabelFinding",
     "MarginEvidence",
+    "Push",
     "SecondOpinion",
     "SetPosterior",
     "UsableScores",
     "acquitted",
-    "beyond_honest",
     "checked_scores",
     "class_losses",
     "class_products",
@@ -82,7 +83,6 @@ __all__ = [
     "margin_screen",
     "margins",
     "outputs",
-    "push_along_mean",
     "sparse_prior",
     "together",
     "too_few",

@@ -33,6 +33,8 @@ class GradedDecoding:
             honest clients could have sent the sums: nobody is accused); `undecided` (some client is); `unexplained` (the
             groups differ along a line that no set of clients explains); `no-evidence` (nothing could be compared).
         reason: The same in plain words.
+        second: float64[clients]: log-odds as `log_odds`, by what acquits the unconfirmed; -inf of everybody else. None where
+            nobody is acquitted.
 
     Examples:
         >>> from fedgt.evidence import decode_graded
@@ -54,6 +56,18 @@ class GradedDecoding:
     status: GradedStatus
     reason: str
     more: bool = False
+    second: FloatArray | None = None
+
+    @property
+    def believed(self) -> FloatArray:
+        """float64[clients]: `log_odds`, and for the suspicious not below what acquits them.
+
+        Suspects that are acquitted stand out, as honest clients of other classes do. So the log-odds are those of what tells
+        the two apart.
+        """
+        if self.second is None:
+            return self.log_odds
+        return np.where(self.suspicious, np.maximum(self.log_odds, self.second), self.log_odds)
 
     @property
     def suspicious(self) -> BoolArray:
@@ -72,3 +86,5 @@ class GradedDecoding:
             ("count", np.float64),
         ):
             object.__setattr__(self, name, frozen(getattr(self, name), dtype))
+        if self.second is not None:
+            object.__setattr__(self, "second", frozen(self.second, np.float64))

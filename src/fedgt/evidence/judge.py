@@ -44,6 +44,7 @@ def judged(found: GradedDecoding, attacks: Sequence[Attack], evidence: Sequence[
     belongs = np.argmax([one.posterior for one in attacks], axis=0)
     nobody = np.zeros(len(found.flagged), dtype=np.bool_)
     accused, harmless, unconfirmed, reasons = nobody.copy(), nobody.copy(), nobody.copy(), []
+    second = np.full(len(nobody), -np.inf)
     for number, attack in enumerate(attacks):
         suspects = found.flagged & (belongs == number)
         if not suspects.any():
@@ -52,25 +53,28 @@ def judged(found: GradedDecoding, attacks: Sequence[Attack], evidence: Sequence[
         honest = [said for said in (one.could_be_sent(suspects, others) for one in evidence) if said is not None]
         if honest and all(honest):
             unconfirmed |= suspects
+            second[suspects] = 0.0
             reasons.append(_could_be_honest(int(suspects.sum())))
             continue
         posterior = found.posterior if len(attacks) == 1 else attack.posterior
         p_value = min(1.0, len(evidence) * min(one.harm(posterior, others) for one in evidence))
         support, confirmed = nothing = (float("nan"), suspects)
-        evenly_owned = any(one.evenly_owned for one in evidence)
-        if p_value > HARM or not evenly_owned:
+        alone = any(one.needs_no_opinion(suspects, others) for one in evidence)
+        if p_value > HARM or not alone:
             support, confirmed = _opinion(suspects, others, evidence)
         if p_value > HARM and not support >= CONFIRMED:
             harmless |= suspects
             reasons.append(_harmless(int(suspects.sum()), p_value))
             continue
         # Weights know best who it is, where classes are owned evenly.
-        support, confirmed = nothing if evenly_owned else (support, confirmed)
+        support, confirmed = nothing if alone else (support, confirmed)
         accused |= confirmed
         unconfirmed |= suspects & ~confirmed
+        # Where others of the attack are confirmed, this one is less likely malicious than not.
+        second[suspects & ~confirmed] = -support if support < CONFIRMED else 0.0
         if support < CONFIRMED:
             reasons.append(_unconfirmed(int(suspects.sum()), support))
-    said = replace(found, flagged=accused, harmless=harmless, unconfirmed=unconfirmed)
+    said = replace(found, flagged=accused, harmless=harmless, unconfirmed=unconfirmed, second=second)
     if accused.any():
         return replace(said, reason="; ".join([found.reason, *reasons]))
     status: Literal["harmless", "unconfirmed"] = "harmless" if harmless.any() else "unconfirmed"
@@ -101,6 +105,7 @@ def excused(found: GradedDecoding, accounts: Sequence[HonestAccount]) -> GradedD
         found,
         flagged=np.zeros_like(found.flagged),
         unconfirmed=found.unconfirmed | found.flagged,
+        second=np.where(found.flagged, 0.0, -np.inf if found.second is None else found.second),
         undecided=left,
         status="undecided" if left.any() else "unconfirmed",
         reason=f"{found.reason}; {int(found.flagged.sum())} clients differ from the others as attackers do, but honest "

@@ -18,6 +18,7 @@ from fedgt.evidence.contrast import Moved, cancelling, moved
 from fedgt.evidence.harm import Damage
 from fedgt.evidence.line import ShiftEvidence, log_sum, shift_evidence
 from fedgt.evidence.line_likelihood import FewFeatures
+from fedgt.evidence.push import Push
 from fedgt.evidence.relaxed import relaxed_sets
 from fedgt.types import BoolArray, FloatArray, frozen
 
@@ -160,9 +161,10 @@ class GradedEvidence:
         opinion: A second kind of evidence, if there is one: (bool[B, clients] that are asked about, bool[clients] that are
             set aside) -> float64[B] in nats; see `LayeredEvidence`.
         evenly_owned: Whether clients own the classes as evenly as one population gives them, or all but the suspects do,
-            or these go so far that it does not matter; see `LayeredEvidence`.
+            or these go so far that it does not matter.
         far: Whether it is only so because of what the suspects do: they go that far, or everybody else owns the classes
             evenly.
+        push: How far clients go, where it is only so because of that: then an attack must go far itself. Else None.
         account: Whether honest clients could have sent what suspects seem to have sent; None where nobody has to ask, as
             all clients own the classes evenly, or it is not known.
 
@@ -191,6 +193,7 @@ class GradedEvidence:
     opinion: Callable[[BoolArray, BoolArray], FloatArray] | None = None
     evenly_owned: bool = False
     far: bool = False
+    push: Push | None = None
     account: HonestAccount | None = None
 
     def __post_init__(self) -> None:
@@ -246,6 +249,10 @@ class GradedEvidence:
     def confirmed(self, sets: BoolArray, aside: BoolArray) -> FloatArray:
         """float64[B]: nats in favour of each set by the second opinion, the others set aside; NaN if there is none."""
         return np.full(len(sets), np.nan) if self.opinion is None else self.opinion(sets, aside)
+
+    def needs_no_opinion(self, suspects: BoolArray, aside: BoolArray) -> bool:
+        """Whether classes are owned evenly, or these go where no honest client does, the others set aside."""
+        return self.evenly_owned and (self.push is None or self.push.beyond_honest(suspects, aside))
 
     def could_be_sent(self, suspects: BoolArray, aside: BoolArray) -> bool | None:
         """Whether honest clients could send what these seem to have sent, the others set aside; None if not known."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import expit
 
 from fedgt.decode import UNDECIDABLE, Decoding
 from fedgt.defaults import UNDECIDED
@@ -144,8 +145,8 @@ def from_posterior(
         undecidable=decoding.status in ("unexplained", "no-evidence"),
         accuses=False,
         heard=heard,
-        posterior=decoding.posterior,
-        log_odds=decoding.log_odds,
+        posterior=decoding.posterior if decoding.second is None else expit(-decoding.believed),
+        log_odds=decoding.believed,
         flagged=decoding.flagged,
         suspicious=decoding.suspicious,
         undecided=decoding.undecided & ~decoding.suspicious,

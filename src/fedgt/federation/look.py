@@ -106,7 +106,8 @@ class Look:
     def sits_out(self, decision: Exclusion, decoding: DecodeSettings) -> frozenset[str]:
         """Whose update does not enter the model of this round although nobody has excluded them for good.
 
-        Those who are more likely malicious than not, at the costs of the settings, and who has become suspicious.
+        Those who are more likely malicious than not, at the costs of the settings, and who has become suspicious: all of
+        them stand out as attackers do.
         """
         if not self.standing:
             return frozenset()
@@ -114,8 +115,11 @@ class Look:
             one.client
             for one in decision.verdicts
             if not one.excluded
-            and one.posterior > 1.0 - decoding.beta
-            and not (one.verdict == "suspicious" and (not self.later or one.client in self.odd))
+            and (
+                self.later and one.client not in self.odd
+                if one.verdict == "suspicious"
+                else one.posterior > 1.0 - decoding.beta
+            )
         )
 
     def controlled(self, found: GradedDecoding, nobody: float) -> GradedDecoding:

@@ -25,7 +25,7 @@ from fedgt.types import IntArray, SetEvidence
 MOST = 10
 """Tests that go on together; the next one begins anew."""
 
-_BY_CLIENT = ("posterior", "log_odds", "flagged", "harmless", "unconfirmed", "undecided")
+_BY_CLIENT = ("posterior", "log_odds", "flagged", "harmless", "unconfirmed", "undecided", "second")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -99,7 +99,7 @@ def _of_columns(found: GradedDecoding, columns: IntArray, tests: int) -> GradedD
     for one in found.best:
         members = tuple(sorted(place[j] for j in one.clients if j in place))
         chances[members] = chances.get(members, 0.0) + one.probability
-    parts = {name: getattr(found, name)[columns] for name in _BY_CLIENT}
+    parts = {name: getattr(found, name)[columns] for name in _BY_CLIENT if getattr(found, name) is not None}
     status = found.status
     if status == "undecided" and not parts["undecided"].any():
         status = "decided" if parts["flagged"].any() else "nobody"

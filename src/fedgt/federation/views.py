@@ -18,9 +18,9 @@ from fedgt.evidence import (
     GradedScreen,
     HonestAccount,
     MarginEvidence,
+    Push,
     SecondOpinion,
     UsableScores,
-    beyond_honest,
     class_losses,
     class_products,
     class_steps,
@@ -30,7 +30,6 @@ from fedgt.evidence import (
     left_out,
     margins,
     outputs,
-    push_along_mean,
     too_few,
 )
 from fedgt.evidence.by_margins.second_opinion import MarginTest
@@ -144,13 +143,14 @@ def _graded(test: GroupMeans, validation: Validation, settings: ScreenSettings, 
     if opinion.evenly_owned or len(present) < ENOUGH_CLASSES:
         return replace(found, evidence=evidence)
     layers = _stacked([updates[group] for group in np.flatnonzero(heard)]).reshape(int(heard.sum()), -1)
-    far = _far(evidence, layers, weights[heard], test.samples) if settings.features == "auto" else 0.0
+    push = Push.of_updates(layers, weights=weights[heard], samples=np.array(test.samples, dtype=np.float64))
+    far = _far(evidence, push) if settings.features == "auto" else 0.0
     if far:
         return replace(
             found,
-            evidence=replace(evidence, evenly_owned=True, far=True),
-            reason=f"suspects go {1 + far:.1f} times as far along the mean update as the others, as no honest client does, "
-            f"whatever classes it owns: weights are compared; {found.reason}",
+            evidence=replace(evidence, evenly_owned=True, far=True, push=push),
+            reason=f"suspects go {_way(1 + far)}, as honest clients seldom do, whatever classes they own: weights are "
+            f"compared; {found.reason}",
         )
     return _where_unevenly_owned(replace(found, evidence=evidence), accounted(), owned, settings.features == "auto")
 
@@ -238,14 +238,21 @@ def _accounted(
     return replace(screen, evidence=replace(evidence, account=account))
 
 
-def _far(evidence: GradedEvidence, updates: FloatArray, weights: FloatArray, samples: FloatArray) -> float:
-    """How far those go along the mean update whom weights suspect, in units of the others; 0 if honest ones might."""
+def _far(evidence: GradedEvidence, push: Push) -> float:
+    """How far those go along the mean update whom weights suspect, in units of the others; 0 if honest ones often do."""
     found = _by_weights(evidence)
-    suspects = np.isin(np.arange(weights.shape[1]), found.best[0].clients if found.best else ())
-    if found.against_nobody < SOMEBODY or not suspects.any():
+    clients = np.arange(evidence.noise.shape[1])
+    suspects, nobody = (
+        np.isin(clients, found.best[0].clients if found.best else ()),
+        np.zeros(len(clients), dtype=np.bool_),
+    )
+    if found.against_nobody < SOMEBODY or not push.seldom_honest(suspects, nobody):
         return 0.0
-    push = push_along_mean(updates, weights, samples, suspects)
-    return push if beyond_honest(push, samples, suspects) else 0.0
+    return push.along_mean(suspects, nobody)
+
+
+def _way(times: float) -> str:
+    return f"{abs(times):.1f} times as far as the others, {'along' if times > 0 else 'against'} the mean update"
 
 
 def _why_no_opinion(validation: Validation) -> str:

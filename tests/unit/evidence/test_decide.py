@@ -11,7 +11,15 @@ from scipy.special import expit
 from fedgt.defaults import UNDECIDED
 from fedgt.design import named_design
 from fedgt.errors import SpecError
-from fedgt.evidence import GradedDecoding, GradedEvidence, GradedScreen, decode_graded, graded_screen, sparse_prior
+from fedgt.evidence import (
+    GradedDecoding,
+    GradedEvidence,
+    GradedScreen,
+    Push,
+    decode_graded,
+    graded_screen,
+    sparse_prior,
+)
 from fedgt.evidence.attacks import Attack
 from fedgt.evidence.judge import CONFIRMED, judged
 from fedgt.evidence.sets import MAX_SETS, decode_sets
@@ -345,6 +353,7 @@ class Says(GradedEvidence):
         object.__setattr__(self, "opinion", opinion)
         object.__setattr__(self, "evenly_owned", evenly_owned)
         object.__setattr__(self, "account", None)
+        object.__setattr__(self, "push", None)
 
     def harm(self, posterior: FloatArray, aside: BoolArray) -> float:
         return 0.0
@@ -374,6 +383,9 @@ def test_each_attack_is_confirmed_with_the_others_set_aside() -> None:
     assert np.flatnonzero(said.flagged).tolist() == [1, 4, 7, 8]
     assert np.flatnonzero(said.unconfirmed).tolist() == [11]
     assert np.flatnonzero(said.suspicious).tolist() == [11]
+    # By the margins it is less likely malicious than not; of everybody else the sums are believed.
+    assert said.believed[11] == max(said.log_odds[11], 0.0)
+    assert said.believed[~said.suspicious].tolist() == said.log_odds[~said.suspicious].tolist()
 
 
 def test_an_attack_that_honest_clients_could_have_sent_is_suspicious_and_the_others_are_accused() -> None:
@@ -395,6 +407,7 @@ def test_an_attack_that_honest_clients_could_have_sent_is_suspicious_and_the_oth
     assert np.flatnonzero(said.flagged).tolist() == [1, 4]
     assert np.flatnonzero(said.suspicious).tolist() == [3]
     assert "honest clients that own other classes send the like" in said.reason
+    assert said.believed[3] == max(said.log_odds[3], 0.0)
     unknown = judged(flagged, [in_it(3), in_it(1, 4)], [Says(silent, evenly_owned=True)])
     assert np.flatnonzero(unknown.flagged).tolist() == [1, 3, 4]
 
@@ -408,12 +421,40 @@ def test_nobody_has_to_confirm_if_one_test_shows_that_classes_are_owned_evenly()
 
     attacks, late = [in_it(1, 4, 9)], Says(doubts)
     flagged = replace(found, flagged=np.isin(np.arange(15), [1, 4, 9]))
-    assert not judged(flagged, attacks, [late, late]).flagged.any()
+    doubted = judged(flagged, attacks, [late, late])
+    assert not doubted.flagged.any()
+    assert (doubted.log_odds[doubted.suspicious] < -CONFIRMED).all()
+    assert doubted.believed[doubted.suspicious].tolist() == [1.0 - CONFIRMED] * 3  # no more than the margins say
     assert np.flatnonzero(judged(flagged, attacks, [Says(doubts, evenly_owned=True), late]).flagged).tolist() == [
         1,
         4,
         9,
     ]
+
+
+def test_who_goes_far_needs_no_opinion_and_whoever_else_stands_out_does() -> None:
+    """Among hospitals whoever permutes labels goes far backwards; honest ones were accused along with it."""
+    found = decoded(drawn(attack([1, 4, 9], size=2.0, rng=np.random.default_rng(21)), rng=np.random.default_rng(24)))
+    rows, way = named_design("graded-15x10-b").matrix.astype(np.float64), np.random.default_rng(0).normal(size=30)
+    across = np.random.default_rng(1).normal(size=30)
+    across -= way * (across @ way) / (way @ way)
+    clients = np.tile(way, (15, 1))
+    clients[[1, 4]] *= -3.0
+    clients[7] += 9.0 * across
+    updates = rows @ clients / rows.sum(axis=1, keepdims=True)
+
+    def doubts(sets: BoolArray, aside: BoolArray) -> FloatArray:
+        return np.zeros(len(sets))
+
+    far = Says(doubts, evenly_owned=True)
+    object.__setattr__(far, "push", Push.of_updates(updates, weights=rows, samples=np.ones(15)))
+    flagged = replace(found, flagged=np.isin(np.arange(15), [1, 4, 7]), attacks=2)
+    said = judged(flagged, [in_it(1, 4), in_it(7)], [far])
+    assert np.flatnonzero(said.flagged).tolist() == [1, 4]
+    assert np.flatnonzero(said.unconfirmed).tolist() == [7]
+    assert said.believed[7] == max(said.log_odds[7], 0.0)
+    everybody = judged(flagged, [in_it(1, 4), in_it(7)], [Says(doubts, evenly_owned=True)])
+    assert np.flatnonzero(everybody.flagged).tolist() == [1, 4, 7]
 
 
 def test_more_suspects_than_can_be_asked_about_one_by_one_are_asked_about_together() -> None:
