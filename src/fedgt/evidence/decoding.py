@@ -33,8 +33,8 @@ class GradedDecoding:
             honest clients could have sent the sums: nobody is accused); `undecided` (some client is); `unexplained` (the
             groups differ along a line that no set of clients explains); `no-evidence` (nothing could be compared).
         reason: The same in plain words.
-        second: float64[clients]: log-odds as `log_odds`, by what acquits the unconfirmed; -inf of everybody else. None where
-            nobody is acquitted.
+        second: float64[clients]: log-odds as `log_odds`, by what acquits suspects; -inf of everybody else. None where nobody
+            is acquitted.
 
     Examples:
         >>> from fedgt.evidence import decode_graded

@@ -64,6 +64,8 @@ def judged(found: GradedDecoding, attacks: Sequence[Attack], evidence: Sequence[
             support, confirmed = _opinion(suspects, others, evidence)
         if p_value > HARM and not support >= CONFIRMED:
             harmless |= suspects
+            # Where classes are owned evenly, what no loss shows may be a trigger that no sample has: nothing acquits it.
+            second[suspects] = -np.inf if alone or np.isnan(support) else -support
             reasons.append(_harmless(int(suspects.sum()), p_value))
             continue
         # Weights know best who it is, where classes are owned evenly.

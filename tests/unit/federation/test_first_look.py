@@ -138,6 +138,14 @@ def test_a_group_that_is_pushed_a_turn_and_a_loss_are_reasons() -> None:
     assert reason_to_open_more(later, (FIRST,)) != ""
 
 
+def test_in_the_second_round_a_smaller_rise_is_a_reason() -> None:
+    """All losses fall steeply then. On little data three attackers that woke in round 2 were overlooked."""
+    risen = replace(look(usual(1), (FIRST,)), rise=0.1)
+    assert "the loss of a class has risen by 11 %" in reason_to_open_more(risen, (FIRST,))
+    assert reason_to_open_more(replace(risen, rise=0.06), (FIRST,)) == ""
+    assert reason_to_open_more(risen, (FIRST, look(usual(2), (FIRST,)))) == ""
+
+
 @pytest.mark.parametrize("spoilt", [np.nan, np.inf, -np.inf])
 def test_a_model_that_is_not_finite_is_a_reason(spoilt: float) -> None:
     updates = usual(1)
