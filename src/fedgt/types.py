@@ -376,6 +376,10 @@ class LayeredEvidence(ExplainingEvidence, Protocol):
         """
         ...
 
+    def one_owner_at_most(self, suspects: BoolArray) -> bool:
+        """Whether several of bool[clients] are not all honest owners of few classes, because all others own them evenly."""
+        ...
+
     def apart(self) -> "EnergyEvidence | None":
         """Evidence about clients that push each in a direction of its own; None where there is none."""
         ...

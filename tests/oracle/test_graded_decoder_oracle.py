@@ -45,6 +45,9 @@ class Table:
     def confirmed(self, sets: BoolArray, aside: BoolArray) -> FloatArray:
         return np.full(len(sets), np.nan)
 
+    def one_owner_at_most(self, suspects: BoolArray) -> bool:
+        return False
+
     def could_be_sent(self, suspects: BoolArray, aside: BoolArray) -> None:
         return None
 

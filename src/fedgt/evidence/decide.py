@@ -33,7 +33,7 @@ from fedgt.evidence.by_margins.margin_evidence import MarginEvidence
 from fedgt.evidence.decoding import GradedDecoding, GradedStatus
 from fedgt.evidence.judge import MORE, excused, judged
 from fedgt.evidence.sets import SetPosterior, decode_sets, sparse_prior
-from fedgt.types import FloatArray, LayeredEvidence, SetEvidence
+from fedgt.types import BoolArray, FloatArray, LayeredEvidence, SetEvidence
 
 SOMEBODY = 3.0
 """Log-odds of some attack against none below which nobody is accused: 20 : 1. Above it something that is left is said."""
@@ -135,12 +135,15 @@ def decode_graded(
     log_odds, count, ranked = (
         (found.log_odds, found.count, found.best) if len(attacks) < 2 else _either(attacks, largest)
     )
-    more = _more(further)
+    more, named = _more(further), expit(-log_odds) > 1.0 - beta
     if further is not None and more:
         log_odds = _doubted(log_odds, further, undecided)
+        if against_nobody(further) > SOMEBODY:
+            named = expit(-log_odds) > 1.0 - beta
     once = len(evidence) < 2
     needed = (SOMEBODY if once else SOMEBODY_AGAIN) if lined else (SOMEBODY_BY_MARGINS if once else SOMEBODY)
-    accused = _Accused(attacks=len(attacks) if against > 0 else 0, against=against, sure=against >= needed)
+    # A further attack that is not sure accuses nobody.
+    accused = _Accused(attacks=len(attacks) if against > 0 else 0, against=against, sure=against >= needed, named=named)
     beyond = max(largest, widest) if not lined or _loudest(lined, clients) > SOMEBODY else largest
     # If as many are likely as were considered, and no line says that they explain it, there may be one more.
     least = undecided if not lined and ranked and len(ranked[0].clients) == largest else 0.0
@@ -240,11 +243,12 @@ def _doubted(log_odds: FloatArray, further: SetPosterior, undecided: float) -> F
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Accused:
-    """Whether there is an attack: how many, log-odds of some against none, and whether that is enough to accuse."""
+    """Whether there is an attack: how many, log-odds of some against none, whether that is enough to accuse, and whom."""
 
     attacks: int
     against: float
     sure: bool
+    named: BoolArray
 
 
 def _result(
@@ -258,7 +262,7 @@ def _result(
     attacks, against = accused.attacks, accused.against
     posterior = 1.0 / (1.0 + np.exp(np.clip(log_odds, -700.0, 700.0)))
     open_ones = (posterior >= undecided) & (posterior <= 1.0 - undecided)
-    flagged = (posterior > 1.0 - beta) & (attacks > 0) & accused.sure
+    flagged = (posterior > 1.0 - beta) & (attacks > 0) & accused.sure & accused.named
     status: GradedStatus
     if open_ones.any():
         status = "undecided"

@@ -18,7 +18,7 @@ import numpy as np
 from fedgt.evidence.attacks import Attack
 from fedgt.evidence.by_margins.honest_account import HonestAccount
 from fedgt.evidence.decoding import GradedDecoding
-from fedgt.types import BoolArray, FloatArray, LayeredEvidence
+from fedgt.types import BoolArray, FloatArray, IntArray, LayeredEvidence
 
 MORE = "more is going on than these sets explain"
 
@@ -45,13 +45,13 @@ def judged(found: GradedDecoding, attacks: Sequence[Attack], evidence: Sequence[
     nobody = np.zeros(len(found.flagged), dtype=np.bool_)
     accused, harmless, unconfirmed, reasons = nobody.copy(), nobody.copy(), nobody.copy(), []
     second = np.full(len(nobody), -np.inf)
+    excusable = _excusable(found.flagged, belongs, evidence, len(attacks))
     for number, attack in enumerate(attacks):
         suspects = found.flagged & (belongs == number)
         if not suspects.any():
             continue
         others = found.flagged & ~suspects
-        honest = [said for said in (one.could_be_sent(suspects, others) for one in evidence) if said is not None]
-        if honest and all(honest):
+        if excusable[number]:
             unconfirmed |= suspects
             second[suspects] = 0.0
             reasons.append(_could_be_honest(int(suspects.sum())))
@@ -84,6 +84,21 @@ def judged(found: GradedDecoding, attacks: Sequence[Attack], evidence: Sequence[
     return replace(
         said, undecided=undecided, status=status, reason="; ".join([*reasons, *([MORE] if found.more else [])])
     )
+
+
+def _excusable(flagged: BoolArray, belongs: IntArray, evidence: Sequence[LayeredEvidence], attacks: int) -> list[bool]:
+    """Of each attack: whether honest clients could have made it; of none where one client at most could, and several do."""
+    excusable = []
+    for number in range(attacks):
+        suspects = flagged & (belongs == number)
+        others = flagged & ~suspects
+        said = [one.could_be_sent(suspects, others) for one in evidence] if suspects.any() else []
+        known = [one for one in said if one is not None]
+        excusable.append(bool(known) and all(known))
+    several = int((flagged & np.isin(belongs, np.flatnonzero(excusable))).sum()) > 1
+    if several and any(one.one_owner_at_most(flagged) for one in evidence):
+        return [False] * attacks
+    return excusable
 
 
 def excused(found: GradedDecoding, accounts: Sequence[HonestAccount]) -> GradedDecoding:

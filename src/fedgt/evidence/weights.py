@@ -258,6 +258,10 @@ class GradedEvidence:
         """Whether honest clients could send what these seem to have sent, the others set aside; None if not known."""
         return None if self.account is None else self.account.could_be_sent(suspects, aside)
 
+    def one_owner_at_most(self, suspects: BoolArray) -> bool:
+        """Whether it is known that all others own the classes evenly."""
+        return self.account is not None and self.account.evenly_beside(suspects)
+
     def apart(self) -> ApartEvidence | None:
         """Evidence about clients that push each for itself, from all rows of the layer; None where outputs were compared."""
         rows = self.hypotheses[0]

@@ -168,10 +168,11 @@ def _where_unevenly_owned(
     """
     weighed, evidence = by_weights.evidence, by_margins.evidence
     account = evidence.account if isinstance(evidence, MarginEvidence) else None
-    if isinstance(weighed, GradedEvidence) and isinstance(evidence, MarginEvidence) and account is not None:
+    if isinstance(weighed, GradedEvidence) and isinstance(evidence, MarginEvidence):
         weighed = replace(weighed, account=account, evenly_owned=True, far=True)
         suspects, attacks = _beside_others(weighed, account, owned)
-        account = replace(account, one_at_most=suspects > 1, owned=owned)
+        if account is not None:
+            account = replace(account, one_at_most=suspects > 1, owned=owned)
         by_margins = replace(by_margins, evidence=replace(evidence, account=account))
         if suspects > _most_by_margins(weighed.noise.shape[1]):
             return replace(
@@ -183,7 +184,7 @@ def _where_unevenly_owned(
         if attacks > 1:
             return replace(
                 by_weights,
-                evidence=weighed,
+                evidence=replace(weighed, account=account),
                 reason=f"clients own the classes evenly but for the suspects of {attacks} attacks, who did what no honest "
                 f"client does: weights are compared; {by_weights.reason}",
             )
@@ -192,18 +193,20 @@ def _where_unevenly_owned(
     return replace(by_margins, reason=f"clients own the classes unevenly, so margins are compared; {by_margins.reason}")
 
 
-def _beside_others(evidence: GradedEvidence, account: HonestAccount, owned: OwnedClasses) -> tuple[int, int]:
+def _beside_others(evidence: GradedEvidence, account: HonestAccount | None, owned: OwnedClasses) -> tuple[int, int]:
     """Suspects, where all others own the classes evenly, and attacks that honest clients do not explain together.
 
-    With one attack margins are not misled by owners of few classes. They clear whoever makes another.
+    With one attack margins are not misled by owners of few classes. They clear whoever makes another. Where it is not known
+    what honest clients send, nobody is excused: margins would not excuse anybody either.
     """
     found = _by_weights(evidence)
     suspects = found.flagged | found.suspicious
     blind = int(suspects.sum()) > _most_by_margins(len(suspects))
     if not suspects.any() or owned.spread(suspects) > (AS_CHANCE if blind else MORE_THAN_CHANCE):
         return 0, 0
-    explained = found.attacks > 1 and (not found.flagged.any() or account.explains(suspects))
-    return int(suspects.sum()), 0 if explained else found.attacks
+    if found.attacks < 2 or (found.flagged.any() and (account is None or not account.explains(suspects))):
+        return int(suspects.sum()), found.attacks
+    return int(suspects.sum()), 0
 
 
 def _by_weights(evidence: GradedEvidence) -> GradedDecoding:

@@ -412,6 +412,33 @@ def test_an_attack_that_honest_clients_could_have_sent_is_suspicious_and_the_oth
     assert np.flatnonzero(unknown.flagged).tolist() == [1, 3, 4]
 
 
+def test_where_all_others_own_the_classes_evenly_no_more_than_one_client_is_excused() -> None:
+    """Five who flip a pair of labels each could each be an owner of few classes; five owners among like clients are not."""
+    found = decoded(drawn(attack([1, 4, 9], size=2.0, rng=np.random.default_rng(21)), rng=np.random.default_rng(24)))
+    asked: list[list[int]] = []
+
+    class Owners(Says):
+        def could_be_sent(self, suspects: BoolArray, aside: BoolArray) -> bool | None:
+            return bool(suspects[[3, 7]].any())
+
+        def one_owner_at_most(self, suspects: BoolArray) -> bool:
+            asked.append(np.flatnonzero(suspects).tolist())
+            return self.evenly_owned
+
+    def silent(sets: BoolArray, aside: BoolArray) -> FloatArray:
+        return np.full(len(sets), np.nan)
+
+    attacks = [in_it(3), in_it(7), in_it(1)]
+    flagged = replace(found, flagged=np.isin(np.arange(15), [1, 3, 7]), attacks=3)
+    assert np.flatnonzero(judged(flagged, attacks, [Owners(silent, evenly_owned=True)]).flagged).tolist() == [1, 3, 7]
+    assert asked == [[1, 3, 7]]
+    said = judged(flagged, attacks, [Owners(silent)])
+    assert np.flatnonzero(said.suspicious).tolist() == [3, 7]
+    one = judged(replace(flagged, flagged=np.isin(np.arange(15), [1, 3])), attacks, [Owners(silent, evenly_owned=True)])
+    assert np.flatnonzero(one.flagged).tolist() == [1]
+    assert np.flatnonzero(one.suspicious).tolist() == [3]
+
+
 def test_nobody_has_to_confirm_if_one_test_shows_that_classes_are_owned_evenly() -> None:
     """They are owned so in all rounds; in late ones noise looks like uneven shares, and margins say little."""
     found = decoded(drawn(attack([1, 4, 9], size=2.0, rng=np.random.default_rng(21)), rng=np.random.default_rng(24)))

@@ -102,13 +102,13 @@ class HonestAccount:
 
     def explains(self, suspects: BoolArray) -> bool:
         """Whether these, bool[clients], could be honest: the sums say no, nor does what they seem to have sent."""
-        if int(suspects.sum()) > 1 and (self.one_at_most or self._evenly_beside(suspects)):
+        if int(suspects.sum()) > 1 and (self.one_at_most or self.evenly_beside(suspects)):
             return False
         gain, products = self._compared(suspects)
         return gain < NEEDED + NEEDED_EACH * int(suspects.sum()) and self._could_be_sent(suspects, products)
 
-    def _evenly_beside(self, suspects: BoolArray) -> bool:
-        """Whether everybody else owns the classes as evenly as one population gives them."""
+    def evenly_beside(self, suspects: BoolArray) -> bool:
+        """Whether it is known that everybody but bool[clients] owns the classes as evenly as one population gives them."""
         return self.owned is not None and self.owned.spread(suspects) <= MORE_THAN_CHANCE
 
     def could_be_sent(self, suspects: BoolArray, aside: BoolArray) -> bool:
