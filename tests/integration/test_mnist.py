@@ -103,3 +103,25 @@ def test_attackers_who_make_classes_look_unevenly_owned_are_named_and_nobody_els
     assert {one.id for one in found.clients if one.excluded} == {
         one.id for one in found.clients if one.truth == "malicious"
     }
+
+
+@pytest.mark.slow
+@pytest.mark.needs_mnist
+@pytest.mark.parametrize(
+    ("seed", "attack"),
+    [
+        (98_100, _flips((1, 7), (0, 6), (2, 5), (4, 9), (8, 3))),
+        (
+            98_201,
+            {"source": 1, "target": 7, "malicious": 3, "further": [{"kind": "label-permutation", "malicious": 2}]},
+        ),
+    ],
+    ids=["each-could-be-an-owner-of-few-classes", "two-validation-images-of-a-class"],
+)
+def test_attackers_are_not_excused_one_by_one(data: ImageData, seed: int, attack: dict[str, Any]) -> None:
+    """All others own the classes evenly, so that one of them at most is an honest owner of few classes (decision 0052)."""
+    more = {"screen": {"schedule": "first"}, "federation": {"rounds": 1}}
+    found = run(make_spec({"seed": seed, "privacy": 4, "data": {"name": "mnist"}, "attack": attack, **more}), data=data)
+    assert {one.id for one in found.clients if one.excluded} == {
+        one.id for one in found.clients if one.truth == "malicious"
+    }

@@ -32,6 +32,7 @@ from fedgt.evidence import (
     outputs,
     too_few,
 )
+from fedgt.evidence.by_margins.honest_account import FEWEST_IMAGES
 from fedgt.evidence.by_margins.second_opinion import MarginTest
 from fedgt.evidence.by_margins.spread import MORE_THAN_CHANCE, OwnedClasses
 from fedgt.evidence.by_margins.standing_out import classes_to_compare
@@ -232,6 +233,12 @@ def _accounted(
     every = by_margins.of is None and len(by_margins.classes) == by_margins.margins.shape[2]
     if not isinstance(evidence, MarginEvidence) or not every or first is None or validation.inputs is None:
         return screen
+    if (fewest := int(np.bincount(by_scores.labels).min())) < FEWEST_IMAGES:
+        return replace(
+            screen,
+            reason=f"{screen.reason}; an honest client that owns few classes may be accused: some class has {fewest} "
+            f"validation samples, and {FEWEST_IMAGES} are needed to know it",
+        )
     inputs = np.asarray(validation.inputs(start), dtype=np.float64)[by_scores.kept]
     products = class_products(inputs, by_scores.labels) if np.isfinite(inputs).all() else None
     moved = by_margins.margins[tested] - margins(first, by_scores.labels)
