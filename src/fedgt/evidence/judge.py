@@ -87,7 +87,7 @@ def judged(found: GradedDecoding, attacks: Sequence[Attack], evidence: Sequence[
 
 
 def _excusable(flagged: BoolArray, belongs: IntArray, evidence: Sequence[LayeredEvidence], attacks: int) -> list[bool]:
-    """Of each attack: whether honest clients could have made it; of none where one client at most could, and several do."""
+    """Of each attack: whether honest clients could have made it; of none where one at most could be, and several are."""
     excusable = []
     for number in range(attacks):
         suspects = flagged & (belongs == number)
@@ -95,8 +95,7 @@ def _excusable(flagged: BoolArray, belongs: IntArray, evidence: Sequence[Layered
         said = [one.could_be_sent(suspects, others) for one in evidence] if suspects.any() else []
         known = [one for one in said if one is not None]
         excusable.append(bool(known) and all(known))
-    several = int((flagged & np.isin(belongs, np.flatnonzero(excusable))).sum()) > 1
-    if several and any(one.one_owner_at_most(flagged) for one in evidence):
+    if sum(excusable) > 1 and any(one.one_owner_at_most(flagged) for one in evidence):
         return [False] * attacks
     return excusable
 
