@@ -211,6 +211,25 @@ def test_where_something_is_left_nobody_is_cleared_and_nothing_is_certain() -> N
         assert not decoded(drawn(attack([2, 6, 9], size=3.0, rng=rng), rng=rng)).more
 
 
+@pytest.mark.parametrize(("nats", "named"), [(2.0, False), (4.0, True)])
+def test_a_further_attack_that_is_not_sure_accuses_nobody(
+    nats: float, named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One run left five honest hospitals out, for an attack whose odds were less than those that a first one needs."""
+    screen = drawn(attack([1, 4, 9], size=2.0, rng=np.random.default_rng(21)), rng=np.random.default_rng(24))
+    sets = decode_sets(
+        _Scores(lambda sets: 50.0 * sets[:, 12] - 99.0 * (sets.sum(axis=1) > 1)), clients=15, prior=sparse_prior(15, 7)
+    )
+    nobody = float(expit(-nats))
+    further = replace(sets, count=np.append(nobody, (1.0 - nobody) * sets.count[1:] / sets.count[1:].sum()))
+    monkeypatch.setattr("fedgt.evidence.decide.with_further", lambda evidence, attacks, largest: (attacks, further))
+    said = decoded(screen)
+    assert said.more
+    assert said.posterior[12] > 1 / 2
+    assert bool((said.flagged | said.suspicious)[12]) == named
+    assert np.flatnonzero(said.flagged)[:3].tolist() == [1, 4, 9]
+
+
 def test_attackers_of_different_strength_and_sample_counts_of_one_to_twenty_are_named() -> None:
     rng = np.random.default_rng(6)
     shifts = attack([1, 7, 12], size=3.0, rng=rng)
