@@ -14,8 +14,9 @@ from fedgt.federation.first_look import FirstLook, first_look, reason_to_open_mo
 from fedgt.federation.first_rows import first_rows
 from fedgt.federation.group_means import group_means, real_rows
 from fedgt.federation.look import Look
+from fedgt.federation.new_model import revealed_mean
 from fedgt.federation.participants import Federation, Validation
-from fedgt.federation.round import ScreeningRound, real_grouping, revealed_mean
+from fedgt.federation.round import ScreeningRound, real_grouping
 from fedgt.federation.sums import RoundResult, foreseen, take
 from fedgt.grouping import Grouping
 from fedgt.types import Parameters

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedgt.decode import UNDECIDABLE, Decoding
 from fedgt.engine import SecureSums, fingerprint
-from fedgt.errors import PrivacyError, SpecError
+from fedgt.errors import PrivacyError
 from fedgt.evidence import (
     GradedDecoding,
     GradedScreen,
@@ -27,20 +27,17 @@ from fedgt.federation.hearing import Hearing, heard_again
 from fedgt.federation.judgement import judge
 from fedgt.federation.look import Look
 from fedgt.federation.measure import Measured, measured
+from fedgt.federation.new_model import one_more_sum, revealed_mean
 from fedgt.federation.open_tests import OpenTests
 from fedgt.federation.participants import Federation, Validation
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
 from fedgt.federation.silence import reason_of_most
-from fedgt.federation.sums import RoundResult, Taken, averaged, joined, mean_update, plus, shown, take, unusable
+from fedgt.federation.sums import RoundResult, Taken, averaged, shown, take, unusable
 from fedgt.federation.verdicts import Exclusion, Verdict, exclude
 from fedgt.grouping import Grouping
-from fedgt.privacy import SpanMean, best_in_span, largest_kept_sum
 from fedgt.screen import ScreenResult
 from fedgt.secagg import GroupSum
-from fedgt.types import BoolArray, FloatArray, Parameters, SetEvidence
-
-_MOST_NOISE = 4.0
-"""A mean from revealed sums with more than this many times the variance of the plain mean is not worth a step."""
+from fedgt.types import FloatArray, Parameters, SetEvidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -350,7 +347,7 @@ def screening_round(
     updated, note = revealed_mean(federation, parameters, sums, seats, kept, clean=found.clean, combined=combined)
     result = taken.result(updated, (*lost, *note))
     if kept and decoding.after_test in ("same-round", "largest-sum"):
-        result = _one_more_sum(federation, parameters, result, sums, seats, kept, decoding, round=round, seen=seen)
+        result = one_more_sum(federation, parameters, result, sums, seats, kept, decoding, round=round, seen=seen)
     return ScreeningRound(
         result=result,
         grouping=judged,
@@ -414,112 +411,3 @@ def _silent(
             if client not in heard and one.group not in spoilt:
                 reasons.setdefault(client, reason)
     return reasons
-
-
-def revealed_mean(
-    federation: Federation,
-    parameters: Parameters,
-    sums: Sequence[GroupSum],
-    grouping: Grouping,
-    kept: Sequence[str],
-    *,
-    clean: BoolArray | None = None,
-    combined: bool = True,
-) -> tuple[Parameters, tuple[str, ...]]:
-    """A mean of kept clients from sums that are open already, so that it reveals nothing more.
-
-    Args:
-        federation: For the weights.
-        parameters: The global model at the start of the round.
-        sums: Of the groups, in the order of the rows; those that are not open are left out.
-        grouping: With the members that each opened sum is really over.
-        kept: Whose mean it is to be.
-        clean: bool[groups]: which groups have tested negative, one bit a group; None of graded evidence.
-        combined: Whether sums may be combined, so that others cancel; else only clean groups are taken.
-
-    Returns:
-        The model, and a note where it stayed as it was.
-    """
-    opened = [i for i, one in enumerate(sums) if one.total is not None]
-    if not opened or not kept:
-        return parameters, ()
-    best = None
-    if combined:
-        column = {client: j for j, client in enumerate(grouping.clients)}
-        target = np.zeros(len(grouping.clients))
-        rows = real_rows(federation, grouping)[opened]
-        for client in kept:
-            if rows[:, column[client]].any():
-                target[column[client]] = federation.weight(client)
-        best = _nearest(rows, target, subtract=clean is None) if target.any() else None
-    if best is not None:
-        coefficients = {i: float(b) for i, b in zip(opened, best.coefficients, strict=True) if b}
-    elif clean is not None:
-        negative = [i for i in opened if clean[i]]
-        coefficients = dict.fromkeys(negative, 1.0 / max(sum(sums[i].weight for i in negative), 1))
-        if not negative:
-            return parameters, ("no group is clean, the global model stays as it was",)
-    else:
-        return parameters, (
-            "no combination of the opened sums is free of the excluded clients and near the mean of the others: the "
-            "global model stays as it was for this round",
-        )
-    update = {name: np.sum([b * _total(sums[i])[name] for i, b in coefficients.items()], axis=0) for name in parameters}
-    return plus(parameters, update), ()
-
-
-def _nearest(rows: FloatArray, target: FloatArray, *, subtract: bool) -> SpanMean | None:
-    """A mean in the span without negative weights, or, if sums may be subtracted, with some where they cost little noise.
-
-    One bit a group misses many an attacker; one that is subtracted does as much harm as one that is added, and the sums
-    that must be subtracted are those of groups that tested positive.
-    """
-    best = best_in_span(rows, target=target, nonnegative=True)
-    if best is None and subtract:
-        best = best_in_span(rows, target=target)
-    return best if best is not None and best.amplification <= _MOST_NOISE else None
-
-
-def _total(one: GroupSum) -> Mapping[str, FloatArray]:
-    if one.total is None:
-        raise SpecError(f"the sum of group {one.group} is not open: {one.reason}")
-    return one.total
-
-
-def _one_more_sum(
-    federation: Federation,
-    parameters: Parameters,
-    result: RoundResult,
-    sums: Sequence[GroupSum],
-    grouping: Grouping,
-    kept: tuple[str, ...],
-    decoding: DecodeSettings,
-    *,
-    round: int,
-    seen: Collection[int],
-) -> RoundResult:
-    """A sum of the same local models over the kept clients (the paper), or over as many of them as the promise allows."""
-    members = kept
-    if decoding.after_test == "largest-sum":
-        column = {client: j for j, client in enumerate(grouping.clients)}
-        opened = [i for i, one in enumerate(sums) if one.total is not None or i in seen]
-        found = largest_kept_sum(
-            real_rows(federation, grouping)[opened],
-            weights=[federation.weight(client) for client in grouping.clients],
-            kept=[column[client] for client in kept],
-            privacy=federation.ledger.promised,
-        )
-        if found is None:
-            return result
-        members = tuple(sorted(grouping.clients[j] for j in found.clients))
-    again = take(
-        federation,
-        parameters,
-        round=round,
-        purpose=decoding.after_test,
-        groups=[members],
-        override=decoding.allow_below_promise,
-    )
-    (total,) = again.sums.sums
-    updated = result.parameters if total.total is None else plus(parameters, mean_update(total))
-    return joined(result, again.result(updated, unusable(f"the {decoding.after_test} sum", total)))
