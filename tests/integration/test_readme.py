@@ -88,7 +88,7 @@ def the_demo(attackers: int) -> Callable[[Row], bool]:
 def hospitals(attack: str) -> Callable[[Row], bool]:
     """First tests on features of Fed-ISIC2019 with three attackers, on the seeds that are reported."""
     wanted = {"regime": "hospitals", "malicious_clients": "3", "attack": attack}
-    return lambda row: all(row[key] == value for key, value in wanted.items()) and 3310 <= int(row["seed"]) < 3340
+    return lambda row: all(row[key] == value for key, value in wanted.items()) and 3520 <= int(row["seed"]) < 3570
 
 
 def with_counts(row: Row) -> Row:

@@ -1,8 +1,9 @@
 """Whether those who stand out are accused: is there harm, and does a second opinion speak for an attack?
 
 Harm shows in a loss that rises, or in margins that confirm the suspects. Where clients own different classes margins have to
-confirm them anyhow. Nobody has to if one round shows that clients own the classes evenly: they do so in every round, and
-noise only makes it look otherwise.
+confirm them anyhow, and where weights are compared all the same, because some suspects go far, a loss has to rise, too
+(decision 0053). Nobody has to if one round shows that clients own the classes evenly: they do so in every round, and noise
+only makes it look otherwise.
 
 Each attack is judged by itself, with everybody else who is suspected set aside: losses and margins that another attack moves
 say nothing about this one, and raise the noise that it is measured by.
@@ -62,11 +63,13 @@ def judged(found: GradedDecoding, attacks: Sequence[Attack], evidence: Sequence[
         alone = any(one.needs_no_opinion(suspects, others) for one in evidence)
         if p_value > HARM or not alone:
             support, confirmed = _opinion(suspects, others, evidence)
-        if p_value > HARM and not support >= CONFIRMED:
+        both = not alone and any(one.evenly_owned for one in evidence)
+        if p_value > HARM and (both or not support >= CONFIRMED):
             harmless |= suspects
             # Where classes are owned evenly, what no loss shows may be a trigger that no sample has: nothing acquits it.
-            second[suspects] = -np.inf if alone or np.isnan(support) else -support
-            reasons.append(_harmless(int(suspects.sum()), p_value))
+            acquits = max(-support, 0.0) if both else -support
+            second[suspects] = -np.inf if alone or np.isnan(support) else acquits
+            reasons.append(_harmless(int(suspects.sum()), p_value, both=both))
             continue
         # Weights know best who it is, where classes are owned evenly.
         support, confirmed = nothing if alone else (support, confirmed)
@@ -136,11 +139,11 @@ def _could_be_honest(many: int) -> str:
     )
 
 
-def _harmless(many: int, p_value: float) -> str:
+def _harmless(many: int, p_value: float, *, both: bool) -> str:
+    shown = "" if both else ", nor do margins confirm that they mislabel"
     return (
         f"{many} clients differ from the others along one line, but no validation loss rises with them significantly (p = "
-        f"{p_value:.2g}, at most {HARM:g} is needed), nor do margins confirm that they mislabel: honest clients may differ "
-        "like that, they are not accused"
+        f"{p_value:.2g}, at most {HARM:g} is needed){shown}: honest clients may differ like that, they are not accused"
     )
 
 

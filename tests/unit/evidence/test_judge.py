@@ -13,7 +13,7 @@ from fedgt.evidence import (
     Push,
 )
 from fedgt.evidence.attacks import Attack
-from fedgt.evidence.judge import CONFIRMED, judged
+from fedgt.evidence.judge import CONFIRMED, HARM, judged
 from fedgt.types import BoolArray, FloatArray
 
 
@@ -190,6 +190,38 @@ def test_margins_show_harm_that_no_loss_shows() -> None:
     # Where classes are owned evenly, weights know best who it is.
     assert np.flatnonzero(judge(CONFIRMED, evenly_owned=True).flagged).tolist() == [1, 4, 9]
     assert np.flatnonzero(judge(CONFIRMED, evenly_owned=False).flagged).tolist() == [1, 4]
+
+
+def test_who_goes_far_but_not_too_far_is_accused_if_both_losses_and_margins_speak() -> None:
+    """Two honest hospitals of one kind went as far, and margins confirmed them; no loss rose with them."""
+    found = decoded(drawn(attack([1, 4, 9], size=2.0, rng=np.random.default_rng(21)), rng=np.random.default_rng(24)))
+    flagged = replace(found, flagged=np.isin(np.arange(15), [1, 4]))
+    rows, way = named_design("graded-15x10-b").matrix.astype(np.float64), np.random.default_rng(0).normal(size=30)
+
+    def judge(push: float, *, nats: float, p_value: float) -> GradedDecoding:
+        clients = np.tile(way, (15, 1))
+        clients[[1, 4]] *= 1.0 + push
+        updates = rows @ clients / rows.sum(axis=1, keepdims=True)
+
+        class Harms(Says):
+            def harm(self, posterior: FloatArray, aside: BoolArray) -> float:
+                return p_value
+
+        says = Harms(lambda sets, aside: nats * sets.sum(axis=1) / 2, evenly_owned=True)
+        object.__setattr__(says, "push", Push.of_updates(updates, weights=rows, samples=np.ones(15)))
+        return judged(flagged, [in_it(1, 4)], [says])
+
+    assert np.flatnonzero(judge(-2.5, nats=6.0, p_value=HARM).flagged).tolist() == [1, 4]
+    quiet = judge(-2.5, nats=6.0, p_value=HARM + 0.01)
+    assert quiet.status == "harmless"
+    assert np.flatnonzero(quiet.suspicious).tolist() == [1, 4]
+    assert (quiet.believed[[1, 4]] >= 0.0).all()  # at most as likely malicious as not
+    assert "margins" not in quiet.reason
+    assert judge(-2.5, nats=-6.0, p_value=1.0).believed[1] == 3.0  # the best of the sets
+    assert not judge(-2.5, nats=CONFIRMED - 0.1, p_value=0.0).flagged.any()
+    # Whoever goes farther than honest clients ever do needs one of the two.
+    assert np.flatnonzero(judge(-4.0, nats=CONFIRMED, p_value=1.0).flagged).tolist() == [1, 4]
+    assert np.flatnonzero(judge(-4.0, nats=-6.0, p_value=HARM).flagged).tolist() == [1, 4]
 
 
 def test_harm_in_one_of_two_rounds_is_harm() -> None:
