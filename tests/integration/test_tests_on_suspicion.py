@@ -399,3 +399,20 @@ def test_a_schedule_that_does_not_fit_is_refused_before_anybody_is_asked() -> No
         watched(test_rounds=[2])
     with pytest.raises(SpecError, match="give one"):
         made(validation=None, screen=NEVER)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("known", "named"), [(True, 6), (False, None)])
+def test_a_line_that_was_not_there_before_is_none_of_honest_clients(
+    known: bool, named: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five sleepers on little data push unequally hard. Their line was clear, and left open as one of honest clients."""
+    if not known:
+        monkeypatch.setattr("fedgt.federation.on_suspicion.grown", lambda look, before: None)
+    spec = make_spec(
+        {"privacy": 4, "seed": 99_928, "data": {"name": "digits"}, "attack": {"malicious": 5, "first_round": 5}}
+    )
+    (result,) = run_batch([spec], data=load("digits", None), masks=False)
+    attackers = [one for one in result.clients if one.truth == "malicious"]
+    assert [one.decided_in if one.excluded else None for one in attackers] == [named] * 5
+    assert not any(one.excluded for one in result.clients if one.truth == "benign")

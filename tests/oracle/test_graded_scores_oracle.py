@@ -179,6 +179,18 @@ def test_honest_clients_explain_a_faint_line_as_well_as_any_set_and_a_clear_one_
         assert np.log(0.5) <= one.honest() <= one.some()
 
 
+@pytest.mark.parametrize("grown", [0.0, 1.5, 40.0])
+def test_a_line_of_honest_clients_is_less_likely_by_as_much_as_its_rows_have_grown(grown: float) -> None:
+    """By definition: noise with probability one half, else a line in any direction, which was there in earlier rounds."""
+    plain = _mixture(0.01)
+    mixture = replace(plain, rows=tuple(replace(one, grown=grown) for one in plain.rows))
+    (one,) = mixture.rows
+    scattered = one.weight + min(one.shift.scattered(), 0.0)
+    assert mixture.honest() == pytest.approx(np.log(0.5 + 0.5 * np.exp(scattered - grown)))
+    sets = np.eye(3, dtype=np.bool_)
+    np.testing.assert_array_equal(mixture.log_likelihood(sets), plain.log_likelihood(sets))
+
+
 def test_a_set_explains_what_is_seen_if_it_explains_a_line_in_any_rows_that_are_likely() -> None:
     """By definition: the likelihood of the set over that of one that explains every line perfectly."""
     first, second = _mixture(1e-5, column=0).rows[0], replace(_mixture(1e-5, column=1).rows[0], log_prior=-2.0)

@@ -49,6 +49,9 @@ class Rows:
         features: How many they are.
         shift: The strongest line in them.
         few: What is known of the features, where contrasts outnumber those that vary independently.
+        grown: By how many nats the groups have come to differ more in each of these rows than in a usual one, since rounds
+            in which nobody was suspected; 0 where that is not known. A line of honest clients is as much less likely: what
+            they differ by comes again in every round.
     """
 
     labels: tuple[int, ...]
@@ -57,6 +60,7 @@ class Rows:
     features: int
     shift: ShiftEvidence
     few: FewFeatures | None = None
+    grown: float = 0.0
 
     def __post_init__(self) -> None:
         """Freeze."""
@@ -131,7 +135,7 @@ class MixedEvidence:
 
     def honest(self) -> float:
         """Log-likelihood ratio of honest clients against noise: some of them have a line too, in any direction."""
-        scattered = np.logaddexp.reduce([one.weight + min(one.shift.scattered(), 0.0) for one in self.rows])
+        scattered = np.logaddexp.reduce([one.weight + min(one.shift.scattered(), 0.0) - one.grown for one in self.rows])
         return self.power * float(np.logaddexp(np.log(1.0 - HONEST_LINE), np.log(HONEST_LINE) + scattered))
 
 
@@ -224,6 +228,21 @@ class GradedEvidence:
     def raised(self, power: float) -> "GradedEvidence":
         """The same evidence with its likelihoods raised to a power, once."""
         return replace(self, mixture=replace(self.mixture, power=power), power=power)
+
+    def since(self, grown: FloatArray) -> "GradedEvidence":
+        """The same evidence where it is known how the rows of each class have grown; see `Rows`.
+
+        Args:
+            grown: float64[classes], in nats.
+        """
+        known = {
+            one.labels: max(0.0, float(grown[list(one.labels)].min())) if one.labels else 0.0 for one in self.hypotheses
+        }
+
+        def of(rows: tuple[Rows, ...]) -> tuple[Rows, ...]:
+            return tuple(replace(one, grown=known[one.labels]) for one in rows)
+
+        return replace(self, hypotheses=of(self.hypotheses), mixture=replace(self.mixture, rows=of(self.mixture.rows)))
 
     def explained(self, sets: BoolArray) -> FloatArray:
         """float64[B]: how well each set explains a line, in whichever rows, mean of the test rounds; see `MixedEvidence`."""
@@ -340,7 +359,7 @@ def _beside(rows: Rows, attackers: BoolArray) -> Rows | None:
         others = np.linalg.svd(along[:, None])[0][:, 1:]
     gram = others.T @ rows.gram @ others
     line = rows.line(gram, others.T @ rows.shift.shifts)
-    return None if line is None else replace(rows, gram=gram, shift=line)
+    return None if line is None else replace(rows, gram=gram, shift=line, grown=0.0)
 
 
 def _without(rows: Rows, clients: BoolArray) -> Rows | None:
@@ -348,7 +367,7 @@ def _without(rows: Rows, clients: BoolArray) -> Rows | None:
     left = cancelling(rows.shift.shifts, clients)
     gram = left.T @ rows.gram @ left
     line = rows.line(gram, left.T @ rows.shift.shifts)
-    return None if line is None else replace(rows, gram=gram, shift=line)
+    return None if line is None else replace(rows, gram=gram, shift=line, grown=0.0)
 
 
 def _effective_features(rest: FloatArray, rows: Rows) -> float:

@@ -57,6 +57,7 @@ def after_test(
         verdicts=MappingProxyType({**state.verdicts, **verdicts}),
         # Earlier rounds were looked at without them.
         looks=() if back else state.looks,
+        usual=() if back else state.usual,
     )
     return after_it, tuple(verdicts.values())
 

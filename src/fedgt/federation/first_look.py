@@ -187,11 +187,34 @@ def reason_to_open_more(look: FirstLook, before: Sequence[FirstLook]) -> str:
     return ""
 
 
+def grown(look: FirstLook, before: Sequence[FirstLook]) -> FloatArray | None:
+    """float64[classes]: by how many nats the squared spread of a class is above its widest before, less the median of all.
+
+    The median is what training does to all of them: spreads fall as a model settles.
+
+    Args:
+        look: At this round.
+        before: At earlier rounds in which nothing was left open, the latest last.
+
+    Returns:
+        None where there is no earlier look, or the latest one is at other sums.
+    """
+    if not before or not look.follows(before[-1]) or not np.isfinite(look.spread).all():
+        return None
+    growth = _logarithm(look.spread) - _logarithm(np.max([one.spread for one in before], axis=0))
+    return growth - np.median(growth)
+
+
 def remembered(before: Sequence[FirstLook], look: FirstLook) -> tuple[FirstLook, ...]:
     """The looks that later rounds are compared with."""
-    older = [replace(one, direction=np.zeros((0, 0))) for one in before]
+    older = spreads_of(before)
     kept = {id(one) for one in [*older[1 - _RECENT :], *[one for one in older if one.tested][-_TESTED:]]}
     return (*(one for one in older if id(one) in kept), look)
+
+
+def spreads_of(looks: Sequence[FirstLook]) -> tuple[FirstLook, ...]:
+    """The same without the direction of the update, which is as large as the layer."""
+    return tuple(replace(one, direction=np.zeros((0, 0))) for one in looks)
 
 
 def _logarithm(values: FloatArray) -> FloatArray:

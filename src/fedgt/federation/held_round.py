@@ -98,6 +98,7 @@ def hold_round(
         layer=screen.layer,
         look=look,
         before=state.looks,
+        usual=state.usual,
         at_once=standing.at_once(state),
         drawn=standing.drawn(coming.round),
         screening=screened,

@@ -68,7 +68,9 @@ def judge(
         before = None
     control = partial(look.controlled, nobody=decoding.nobody)
     judged, left = look.judged(seats, means)
-    alone = measured(left, judged, validation, screen, decoding, earlier, heard, seed, behind, control, look.features)
+    alone = measured(
+        left, judged, validation, screen, decoding, earlier, heard, seed, behind, control, look.features, look.grown
+    )
     if not look.standing or alone.evidence is None or behind:
         return Judgement(grouping=judged, found=alone, alone=alone, open_tests=None)
     number = {client: int(count) for client, count in zip(judged.clients, alone.finding.heard, strict=True)}
@@ -81,7 +83,7 @@ def judge(
     if before.clients != judged.clients:
         # Who was named by one of these tests is judged along.
         wider, more = replace(look, aside=look.aside - set(before.clients)).judged(seats, means)
-        wide = graded_of(more, validation, screen, look.features).evidence
+        wide = graded_of(more, validation, screen, look.features, look.grown).evidence
         if wider.clients != before.clients or wide is None:
             return Judgement(grouping=judged, found=alone, alone=alone, open_tests=before)
         evidence = wide

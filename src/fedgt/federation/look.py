@@ -47,6 +47,8 @@ class Look:
         open_tests: Those before it that have left somebody undecided; None where there are none.
         features: What the first test has compared, for settings that say `auto`. How evenly clients own the classes does not
             show in late rounds, in which the model hardly moves, but they own what they owned then.
+        grown: float64[classes]: how the groups have come to differ since earlier rounds; see `first_look.grown`. None where
+            that is not known.
     """
 
     opened: Sequence[FloatArray] = ()
@@ -60,6 +62,7 @@ class Look:
     nobody: float | None = None
     open_tests: OpenTests | None = None
     features: Chosen = ""
+    grown: FloatArray | None = None
 
     def groups(self, weights: FloatArray, grouping: Grouping, present: Collection[str]) -> list[tuple[str, ...]]:
         """The members of each group that is asked for; nobody where a member is missing and it was opened before or added.

@@ -29,7 +29,7 @@ from fedgt.federation.sums import plus
 from fedgt.federation.views import Chosen, chosen, graded_of
 from fedgt.grouping import Grouping
 from fedgt.screen import ScreenResult, all_negative, cluster_screen, layer_features, measure
-from fedgt.types import NEGATIVE, BoolArray, Outcomes, SetEvidence
+from fedgt.types import NEGATIVE, BoolArray, FloatArray, Outcomes, SetEvidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,6 +74,7 @@ def measured(
     faults: Sequence[Collection[str]] = (),
     control: Callable[[GradedDecoding], GradedDecoding] | None = None,
     known: Chosen = "",
+    grown: FloatArray | None = None,
 ) -> Measured:
     """Screen and decode, by the kind that the settings name.
 
@@ -90,6 +91,7 @@ def measured(
             graded evidence they may explain by others what it says about a client.
         control: Takes back what graded evidence is not sure enough of, where tests are many.
         known: What an earlier test has compared whose evidence is not added up.
+        grown: float64[classes]: how the groups have come to differ since earlier rounds; see `first_look.grown`.
     """
     if screen.kind != "graded":
         binary = clusters_of(test, validation, screen, seed)
@@ -104,7 +106,7 @@ def measured(
             best=(),
             repeatable=False,
         )
-    graded = graded_of(test, validation, screen, chosen(earlier[0]) if earlier else known)
+    graded = graded_of(test, validation, screen, chosen(earlier[0]) if earlier else known, grown)
     evidence = graded.evidence
     found = suspects(
         earlier if evidence is None else [*earlier, evidence],

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedgt.engine import SecureSums
-from fedgt.federation.first_look import FirstLook, first_look, reason_to_open_more
+from fedgt.federation.first_look import FirstLook, first_look, grown, reason_to_open_more
 from fedgt.federation.first_rows import first_rows
 from fedgt.federation.group_means import group_means, real_rows
 from fedgt.federation.look import Look
@@ -55,6 +55,7 @@ def round_on_suspicion(
     layer: str,
     look: Look,
     before: Sequence[FirstLook],
+    usual: Sequence[FirstLook],
     at_once: str,
     drawn: bool,
     screening: Callable[..., ScreeningRound],
@@ -70,7 +71,8 @@ def round_on_suspicion(
         validation: The server's validation set.
         layer: The classification layer.
         look: How the test is held, if there is one.
-        before: The looks at earlier rounds, the latest last.
+        before: The looks at earlier rounds, the latest last; none after a test that has left something open.
+        usual: The same until that test.
         at_once: Why all sums are opened at once, as where there is nothing to compare with; empty if they are not.
         drawn: Whether the others are opened whatever the first ones show. Clients learn it after they have sent those.
         screening: `screening_round` with the arguments that are not given here, as `functools.partial`.
@@ -136,8 +138,9 @@ def round_on_suspicion(
         return RoundOnSuspicion(result=taken.result(moved, notes), screening=None, look=seen, reason="")
     if seen is None and not taken.sums.faults:
         looked_at(taken.sums)
+    held = look if seen is None else replace(look, grown=grown(seen, usual))
     screened = screening(
-        federation, parameters, round=round, grouping=grouping, present=present, taken=taken, look=look
+        federation, parameters, round=round, grouping=grouping, present=present, taken=taken, look=held
     )
     return RoundOnSuspicion(
         result=screened.result,

@@ -59,6 +59,7 @@ class SavedRun:
             "decided": None,
             "suspicions": Suspicions(),
             "looks": (),
+            "usual": (),
             "open_tests": None,
             "trials": {},
             "home": None,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fedgt.errors import SpecError
-from fedgt.federation.first_look import FirstLook, remembered
+from fedgt.federation.first_look import FirstLook, remembered, spreads_of
 from fedgt.federation.look import Look
 from fedgt.federation.round import ScreeningRound, opened_rows
 from fedgt.federation.settings import DecodeSettings, ScreenSettings
@@ -216,6 +216,7 @@ class Standing:
             next_test=state.round + 1,
             grouping=seats,
             looks=looks,
+            usual=spreads_of(looks) or state.usual,
             refused=(times, state.round + 2 ** min(times, _LONGEST)) if looked_away else state.refused,
         )
         if screening is None:

@@ -45,7 +45,9 @@ class RunState:
         odd: With a test in every round: whom the first one found suspicious.
         features: With a test in every round: what the first one has compared; empty before it.
         open_tests: With a test in every round: the last ones, while they leave somebody undecided; else None.
-        looks: With tests on suspicion: what the first sums of earlier rounds have shown, the latest last.
+        looks: With tests on suspicion: what the first sums of earlier rounds have shown, the latest last; none after a test
+            that has left something open.
+        usual: The same until the last such test.
         refused: With tests on suspicion: how often somebody has left when more sums were asked for, and the last round that
             opens all sums at once for that.
         trials: With `screen.readmit_after`: whom tests have named, and what later ones say about them.
@@ -86,6 +88,7 @@ class RunState:
     features: Chosen = ""
     open_tests: OpenTests | None = None
     looks: tuple[FirstLook, ...] = ()
+    usual: tuple[FirstLook, ...] = ()
     refused: tuple[int, int] = (0, 0)
     trials: Mapping[str, Trial] = field(default_factory=lambda: MappingProxyType({}))
     home: Grouping | None = None

@@ -61,7 +61,13 @@ def chosen(evidence: SetEvidence) -> Chosen:
     return "" if isinstance(evidence, GradedEvidence) and evidence.far else "weights"
 
 
-def graded_of(test: GroupMeans, validation: Validation, settings: ScreenSettings, known: Chosen = "") -> GradedScreen:
+def graded_of(
+    test: GroupMeans,
+    validation: Validation,
+    settings: ScreenSettings,
+    known: Chosen = "",
+    grown: FloatArray | None = None,
+) -> GradedScreen:
     """Graded evidence by the features of the settings; on weights, with a second opinion where it can be had.
 
     Args:
@@ -69,11 +75,15 @@ def graded_of(test: GroupMeans, validation: Validation, settings: ScreenSettings
         validation: The server's validation set.
         settings: What is compared.
         known: What earlier tests have compared: it is compared again where the settings say `auto`.
+        grown: float64[classes]: how the groups have come to differ since earlier rounds; see `first_look.grown`.
     """
     used = test.scores(validation)
     if settings.features == "auto" and known:
         settings = settings.model_copy(update={"features": known})
     found = _graded(test, validation, settings, used)
+    evidence = found.evidence
+    if grown is not None and isinstance(evidence, GradedEvidence) and evidence.compared is None:
+        found = replace(found, evidence=evidence.since(grown))
     return replace(found, reason=used.noted(found.reason))
 
 

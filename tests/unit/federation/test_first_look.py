@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from fedgt import Validation
-from fedgt.federation.first_look import FirstLook, first_look, reason_to_open_more, remembered
+from fedgt.federation.first_look import FirstLook, first_look, grown, reason_to_open_more, remembered, spreads_of
 from fedgt.federation.first_rows import first_rows
 from fedgt.federation.group_means import GroupMeans
 from fedgt.planning import default_design
@@ -178,3 +178,29 @@ def test_what_is_remembered_does_not_get_used_to_an_attack_that_was_overlooked()
     assert before[-1].direction.size
     assert "the groups differ" in reason_to_open_more(before[-1], before[:-1])
     assert reason_to_open_more(before[-1], before[2:-1]) == ""
+
+
+def test_how_classes_have_grown_is_what_its_definition_says() -> None:
+    before = (FIRST, look(usual(1), (FIRST,)))
+    pushed = usual(2)
+    pushed[0] = pushed[0] + 0.1 * np.eye(4, 6)[[1, 0, 2, 3]] * np.array([1, 1, 0, 0])[:, None]
+    now = look(pushed, before)
+    found = grown(now, before)
+    assert found is not None
+    growth = np.log(now.spread) - np.log(np.maximum(before[0].spread, before[1].spread))
+    np.testing.assert_allclose(found, growth - np.median(growth))
+    assert found[:2].min() > 0 > found[2:].max()
+    np.testing.assert_allclose(found, grown(now, spreads_of(before)))
+
+
+def test_spreads_that_all_fall_or_rise_alike_have_not_grown() -> None:
+    settled = [0.1 * one for one in usual(0)]
+    found = grown(look(settled, (FIRST,)), (FIRST,))
+    assert found == pytest.approx(np.zeros(4))
+
+
+def test_growth_is_not_known_without_an_earlier_look_at_the_same_sums() -> None:
+    one = look(usual(1), (FIRST,))
+    assert grown(one, ()) is None
+    assert grown(one, (replace(FIRST, rows=ROWS[:2]),)) is None
+    assert grown(replace(one, spread=np.full(4, np.nan)), (FIRST,)) is None
