@@ -5,7 +5,8 @@ things are compared with the rounds before, for the classes of the classificatio
 
 - the **spread** between the group means: some clients have begun to push otherwise than the others;
 - the spread **along** the mean update, where honest clients differ less: some push against the others, or not at all;
-- the **turn** of the mean update: the same push in every group, which no difference between groups shows;
+- the **turn** of the mean update: the same push in every group, which no difference between groups shows. It is compared
+  with that of half as many rounds, so that a push that grows slowly adds up;
 - the **rise** of the loss on the validation set, in this round and since it was lowest.
 """
 
@@ -56,7 +57,7 @@ class FirstLook:
         along: The same along the mean update of each class, and for all classes together.
         freedom: float64[classes + 1], by how many independent numbers each of these is known, `along` last.
         direction: float64[classes, inputs], the mean update; empty where it is not needed any more.
-        turn: The largest of one minus the cosine between the mean updates of this round and the one before, over the
+        turn: The largest of one minus the cosine between the mean updates of this round and of an earlier one, over the
             classes; NaN where there is none before.
         rise: The largest rise of the logarithm of the loss of a class in this round; NaN where it cannot be said.
         behind: By how much it rises more than the median over the classes.
@@ -95,6 +96,7 @@ def first_look(
     layer: str,
     validation: Validation,
     before: Sequence[FirstLook] = (),
+    round: int = 1,
 ) -> FirstLook:
     """Look at the first sums of a round.
 
@@ -105,6 +107,8 @@ def first_look(
         layer: The classification layer.
         validation: The server's validation set.
         before: The looks at earlier rounds, the latest last.
+        round: Its number. The mean update is compared with the one of half as many rounds, as far as that is remembered:
+            honest updates turn fast at first, and slowly later.
     """
     start = means.start
     updates = [by_class(np.asarray(one[layer], dtype=np.float64)[None])[0] for one in means.updates if one is not None]
@@ -125,7 +129,8 @@ def first_look(
         along = float(shares @ (np.einsum("gcf,cf->gc", differences, unit) ** 2).sum(axis=1))
         comparisons = len(updates) - 1
         freedom = np.append(_freedom(by_input, comparisons), max(1, comparisons * int((lengths > 0).sum())))
-    last = before[-1].direction if before else np.zeros((0, 0))
+    back = min(len(before), max(1, round // 2), _RECENT)
+    earlier = before[-back].direction if back else np.zeros((0, 0))
     beginning, end = _losses(start, moved, validation)
     rises = (end - beginning)[np.isfinite(end - beginning)]
     lowest = beginning
@@ -137,7 +142,7 @@ def first_look(
         along=along,
         freedom=freedom,
         direction=step,
-        turn=_turn(step, last),
+        turn=_turn(step, earlier),
         rise=float(rises.max()) if len(rises) else float("nan"),
         behind=float(rises.max() - np.median(rises)) if len(rises) else float("nan"),
         losses=end,
@@ -207,9 +212,10 @@ def grown(look: FirstLook, before: Sequence[FirstLook]) -> FloatArray | None:
 
 def remembered(before: Sequence[FirstLook], look: FirstLook) -> tuple[FirstLook, ...]:
     """The looks that later rounds are compared with."""
-    older = spreads_of(before)
-    kept = {id(one) for one in [*older[1 - _RECENT :], *[one for one in older if one.tested][-_TESTED:]]}
-    return (*(one for one in older if id(one) in kept), look)
+    recent, older = before[1 - _RECENT :], before[: 1 - _RECENT]
+    tested = sum(one.tested for one in recent)
+    known = [one for one in older if one.tested]
+    return (*spreads_of(known[len(known) - max(0, _TESTED - tested) :]), *recent, look)
 
 
 def spreads_of(looks: Sequence[FirstLook]) -> tuple[FirstLook, ...]:
@@ -236,14 +242,14 @@ def _freedom(by_input: FloatArray, comparisons: int) -> FloatArray:
     return freedom
 
 
-def _turn(step: FloatArray, last: FloatArray) -> float:
-    if step.shape != last.shape:
+def _turn(step: FloatArray, earlier: FloatArray) -> float:
+    if step.shape != earlier.shape:
         return float("nan")
-    lengths = np.linalg.norm(step, axis=1) * np.linalg.norm(last, axis=1)
+    lengths = np.linalg.norm(step, axis=1) * np.linalg.norm(earlier, axis=1)
     moving = lengths > 0
     if not moving.any():
         return 0.0
-    return float((1.0 - (step * last).sum(axis=1)[moving] / lengths[moving]).max())
+    return float((1.0 - (step * earlier).sum(axis=1)[moving] / lengths[moving]).max())
 
 
 def _losses(start: Parameters, moved: Parameters, validation: Validation) -> tuple[FloatArray, FloatArray]:

@@ -110,7 +110,7 @@ def round_on_suspicion(
         seats = real_grouping(part, sums, frozenset())
         moved, notes = revealed_mean(federation, parameters, sums, seats, kept)
         _, means = look.judged(seats, group_means(federation, sums, parameters, seats))
-        seen = first_look(rows, means, moved, layer=layer, validation=validation, before=before)
+        seen = first_look(rows, means, moved, layer=layer, validation=validation, before=before, round=round)
         return not notes
 
     def go_on(opened: SecureSums) -> bool:
