@@ -25,6 +25,9 @@ from fedgt.types import BoolArray, FloatArray, frozen
 HONEST_LINE = 0.5
 """Prior probability that honest clients differ along one direction more than along all others."""
 
+_GROWN = 3.0
+"""A line of honest clients that was not there before is a twentieth as likely as one that was, at least: they may change."""
+
 _WORTH_WHILE = 12.0
 """Hypotheses this many nats below the best are left out."""
 
@@ -236,7 +239,8 @@ class GradedEvidence:
             grown: float64[classes], in nats.
         """
         known = {
-            one.labels: max(0.0, float(grown[list(one.labels)].min())) if one.labels else 0.0 for one in self.hypotheses
+            one.labels: float(np.clip(grown[list(one.labels)].min(), 0.0, _GROWN)) if one.labels else 0.0
+            for one in self.hypotheses
         }
 
         def of(rows: tuple[Rows, ...]) -> tuple[Rows, ...]:

@@ -57,6 +57,13 @@ def test_whoever_makes_a_line_that_was_not_there_before_is_surer_to_be_somebody(
         assert given[0] == pytest.approx(given[1], rel=1e-6, abs=1e-9)
 
 
+def test_what_has_grown_without_bound_leaves_a_line_of_honest_clients_a_twentieth_of_its_probability() -> None:
+    """The rows of a class that nobody has had before may not have differed at all."""
+    known = {one.labels: one.grown for one in evidence(1.0).since(np.array([700.0, 0.0, np.inf, -np.inf])).hypotheses}
+    assert known[0, 2] == 3.0
+    assert known[0, 3] == known[0, 1] == 0.0
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_noise_alone_is_as_likely_as_before_whatever_has_grown(seed: int) -> None:
     plain = evidence(0.0, seed)

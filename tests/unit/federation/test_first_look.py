@@ -86,11 +86,13 @@ X = np.eye(6)[np.arange(24) % 4]
 VALIDATION = Validation(logits=lambda p: X @ np.asarray(p["weight"]).T, labels=np.arange(24) % 4)
 
 
-def look(updates: list[Any], before: tuple[FirstLook, ...] = (), start: float = 0.0, tested: bool = False) -> FirstLook:
+def look(
+    updates: list[Any], before: tuple[FirstLook, ...] = (), start: float = 0.0, tested: bool = False, round: int = 1
+) -> FirstLook:
     beginning = {"weight": np.full((4, 6), start)}
     moved = {"weight": beginning["weight"] + np.mean(updates, axis=0)}
     means = GroupMeans(start=beginning, updates=[{"weight": one} for one in updates], rows=ROWS, samples=np.ones(15))
-    found = first_look(ROWS, means, moved, layer="weight", validation=VALIDATION, before=before)
+    found = first_look(ROWS, means, moved, layer="weight", validation=VALIDATION, before=before, round=round)
     return replace(found, tested=tested)
 
 
@@ -174,8 +176,7 @@ def test_what_is_remembered_does_not_get_used_to_an_attack_that_was_overlooked()
         before = remembered(before, look(widened, before))
     assert len(before) == 6
     assert before[0].tested
-    assert all(one.direction.size == 0 for one in before[:-1])
-    assert before[-1].direction.size
+    assert [one.direction.size > 0 for one in before] == [False, *[True] * 5]
     assert "the groups differ" in reason_to_open_more(before[-1], before[:-1])
     assert reason_to_open_more(before[-1], before[2:-1]) == ""
 
@@ -204,3 +205,38 @@ def test_growth_is_not_known_without_an_earlier_look_at_the_same_sums() -> None:
     assert grown(one, ()) is None
     assert grown(one, (replace(FIRST, rows=ROWS[:2]),)) is None
     assert grown(replace(one, spread=np.full(4, np.nan)), (FIRST,)) is None
+
+
+def turning(degrees: float) -> list[Any]:
+    """The same update in every group, turned so far in each class."""
+    angle = np.deg2rad(degrees)
+    turned = np.cos(angle) * STEP + np.sin(angle) * np.roll(STEP, 1, axis=1)
+    return [turned + 0.001 * way for way in (STEP, np.zeros_like(STEP), -STEP)]
+
+
+@pytest.mark.parametrize(("round", "back"), [(2, 1), (3, 1), (4, 2), (7, 3), (10, 5), (40, 5)])
+def test_the_mean_update_is_compared_with_that_of_half_as_many_rounds_as_far_as_is_remembered(
+    round: int, back: int
+) -> None:
+    before: tuple[FirstLook, ...] = ()
+    for earlier in range(1, round):
+        before = remembered(before, look(turning(2.0 * earlier), before, round=earlier))
+    found = look(turning(2.0 * round), before, round=round)
+    assert found.turn == pytest.approx(1 - np.cos(np.deg2rad(2.0 * back)))
+    shorter = look(turning(2.0 * round), before[-1:], round=round)
+    assert shorter.turn == pytest.approx(1 - np.cos(np.deg2rad(2.0))), "nothing else is remembered"
+
+
+def test_a_push_that_grows_slowly_in_every_group_turns_the_mean_update_more_from_round_to_round() -> None:
+    """The turn from one round to the next stayed below the limit for ever: three backdoors ended at 87 %."""
+    before: tuple[FirstLook, ...] = ()
+    said, plain = [], []
+    for number in range(1, 13):
+        degrees = 0.0 if number < 5 else 12.0 * (number - 4)
+        one = look(turning(degrees), before, round=number)
+        if before:
+            said.append(reason_to_open_more(one, before))
+            plain.append(reason_to_open_more(replace(one, turn=look(turning(degrees), before[-1:]).turn), before))
+        before = remembered(before, one)
+    assert any("the mean update has turned" in reason for reason in said)
+    assert not any("turned" in reason for reason in plain)
