@@ -95,8 +95,8 @@ def first_look(
     *,
     layer: str,
     validation: Validation,
+    round: int,
     before: Sequence[FirstLook] = (),
-    round: int = 1,
 ) -> FirstLook:
     """Look at the first sums of a round.
 
@@ -106,9 +106,9 @@ def first_look(
         moved: The global model that the first sums give.
         layer: The classification layer.
         validation: The server's validation set.
-        before: The looks at earlier rounds, the latest last.
         round: Its number. The mean update is compared with the one of half as many rounds, as far as that is remembered:
             honest updates turn fast at first, and slowly later.
+        before: The looks at earlier rounds, the latest last.
     """
     start = means.start
     updates = [by_class(np.asarray(one[layer], dtype=np.float64)[None])[0] for one in means.updates if one is not None]
